@@ -1,5 +1,5 @@
 /* admit.c - whose requests are taken: keys, and the names by which a browser may reach the server. */
-#include "server/parts.h"
+#include "server/admit.h"
 
 #include "base/num.h"
 

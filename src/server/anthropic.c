@@ -1,7 +1,10 @@
 /* anthropic.c - writes answers of Anthropic's API. */
-#include "server/output_items.h"
+#include "server/anthropic.h"
 
 #include "base/jsonx.h"
+#include "server/output_items.h"
+#include "server/prompts.h"
+#include "server/tools.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,7 +8,10 @@
 #include "base/status.h"
 #include "base/thread.h"
 #include "server/batch_file.h"
+#include "server/exchange.h"
 #include "server/files.h"
+#include "server/local.h"
+#include "server/models.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -12,7 +12,7 @@
 #ifndef NIB_SERVER_BATCHES_H
 #define NIB_SERVER_BATCHES_H
 
-#include "server/parts.h"
+#include "server/exchange.h"
 
 typedef struct batches batches;
 

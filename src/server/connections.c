@@ -6,10 +6,11 @@
  *
  * libmicrohttpd bounds only the time without any progress, so a client that sends a byte now and then would
  * keep its connection, and a few hundred of those all connections. */
-#include "server/parts.h"
+#include "server/connections.h"
 
 #include "base/mem.h"
 #include "base/thread.h"
+#include "server/admit.h"
 
 #include <math.h>
 #include <sys/socket.h>

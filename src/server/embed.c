@@ -4,12 +4,15 @@
  * The computing thread computes them. It runs the batch between two passes, so a long text delays other
  * requests no longer than a prompt does. A session is opened for each request, and its keys and values are
  * freed afterwards. */
-#include "server/parts.h"
+#include "server/embed.h"
 
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/thread.h"
 #include "server/call_parts.h"
+#include "server/job.h"
+#include "server/ollama.h"
+#include "server/prompts.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,13 +6,17 @@
  *
  * A refused request is read to its end before the refusal is sent, since many clients read the answer only
  * then. A body that is too long for that is answered at once. */
-#include "server/files.h"
+#include "server/exchange.h"
 
 #include "base/escape.h"
 #include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/thread.h"
+#include "server/admit.h"
+#include "server/files.h"
+#include "server/job.h"
+#include "server/ollama.h"
 
 #include <math.h>
 #include <stdio.h>

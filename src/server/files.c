@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/seed.h"
+#include "server/exchange.h"
 #include "server/form.h"
 
 #include <dirent.h>

@@ -11,7 +11,7 @@
 #ifndef NIB_SERVER_FILES_H
 #define NIB_SERVER_FILES_H
 
-#include "server/parts.h"
+#include "server/exchange.h"
 
 enum { FILES_ID = 40, FILES_MAX_JSON = 1 << 20 };
 #define FILES_MAX_UPLOAD (UINT64_C(512) << 20)

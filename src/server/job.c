@@ -1,10 +1,14 @@
 /* job.c - converts a checked call to requests of the batch, and pieces of answers to bytes to send. */
-#include "server/parts.h"
+#include "server/job.h"
 
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/seed.h"
 #include "base/thread.h"
+#include "server/embed.h"
+#include "server/ollama.h"
+#include "server/prompts.h"
+#include "server/tools.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,10 @@
 /* jobs.c - handles the jobs of a server outside the batch: results, embeddings, failures, and clients that
  * have left. All functions except jobs_drop run on the computing thread. */
-#include "server/parts.h"
+#include "server/jobs.h"
 
 #include "base/thread.h"
+#include "server/embed.h"
+#include "server/job.h"
 
 #include <poll.h>
 #include <stdio.h>

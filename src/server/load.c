@@ -9,9 +9,10 @@
  * unloaded. Memory that others allocate during the load is counted twice, so a load may be refused too early
  * but never too late. No answer is dropped for a load: if all other models are in use, the client is asked to
  * try again. A model that does not fit as a whole is streamed only if it is the only one. */
-#include "server/parts.h"
+#include "server/load.h"
 
 #include "base/thread.h"
+#include "server/models.h"
 
 #include <stdio.h>
 

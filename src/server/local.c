@@ -1,9 +1,11 @@
 /* local.c - requests without HTTP, made on the computing thread: an exchange without a connection uses the
  * same routes, calls and dialects. */
-#include "server/parts.h"
+#include "server/local.h"
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "server/job.h"
+#include "server/jobs.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* logprobs.c - writes the text and the log-probability of each token. */
-#include "server/parts.h"
+#include "server/logprobs.h"
 
 #include "base/jsonx.h"
 #include "base/mem.h"

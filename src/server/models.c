@@ -4,12 +4,14 @@
  *
  * A request names its model on libmicrohttpd's thread. If it is not loaded, the connection is suspended until
  * load.c has loaded it. The computing thread sets and removes a model's engine, between two steps. */
-#include "server/parts.h"
+#include "server/models.h"
 
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/thread.h"
 #include "server/call_parts.h"
+#include "server/ollama.h"
+#include "server/tools.h"
 
 #include <malloc.h>
 #include <math.h>

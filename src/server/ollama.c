@@ -1,10 +1,11 @@
 /* ollama.c - writes answers of Ollama's API (a line of JSON for each piece) and its lists of models. */
-#include "server/output_items.h"
+#include "server/ollama.h"
 
 #include "base/jsonx.h"
 #include "base/num.h"
 #include "base/thread.h"
 #include "server/call_parts.h"
+#include "server/output_items.h"
 
 #include <math.h>
 #include <stdio.h>

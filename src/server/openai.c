@@ -1,8 +1,11 @@
 /* openai.c - writes answers of OpenAI's API: chat completions, and completions. */
-#include "server/output_items.h"
+#include "server/openai.h"
 
 #include "base/jsonx.h"
 #include "base/num.h"
+#include "server/logprobs.h"
+#include "server/output_items.h"
+#include "server/prompts.h"
 
 #include <stdio.h>
 

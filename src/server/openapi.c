@@ -1,6 +1,6 @@
 /* openapi.c - describes the server's interface in OpenAPI. Numbers, texts and booleans come from the tables
  * that parse bodies; structured members are written here. */
-#include "server/parts.h"
+#include "server/openapi.h"
 
 #include "base/num.h"
 #include "server/call_parts.h"

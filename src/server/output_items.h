@@ -3,7 +3,7 @@
 #ifndef NIB_SERVER_OUTPUT_ITEMS_H
 #define NIB_SERVER_OUTPUT_ITEMS_H
 
-#include "server/parts.h"
+#include "server/job.h"
 
 /* Writes "event: NAME" and value, whose "type" becomes NAME; takes the reference. */
 void event_write(const char *name, json_t *value, buffer *out);

@@ -1,5 +1,5 @@
 /* prompts.c - from a checked call to the tokens of its prompts. */
-#include "server/parts.h"
+#include "server/prompts.h"
 
 #include "base/mem.h"
 #include "server/call_parts.h"

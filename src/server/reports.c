@@ -1,8 +1,9 @@
 /* reports.c - the state of the server: for people, programs and Prometheus. */
-#include "server/parts.h"
+#include "server/reports.h"
 
 #include "base/num.h"
 #include "base/thread.h"
+#include "server/job.h"
 #include "server/memory.h"
 
 #include <inttypes.h>

@@ -1,7 +1,8 @@
 /* responses.c - writes answers of OpenAI's /v1/responses. */
-#include "server/output_items.h"
+#include "server/responses.h"
 
 #include "base/jsonx.h"
+#include "server/output_items.h"
 
 #include <stdio.h>
 

@@ -1,8 +1,18 @@
 /* routes.c - every address, one row each. */
-#include "server/batches.h"
-#include "server/files.h"
+#include "server/exchange.h"
 
 #include "base/num.h"
+#include "server/anthropic.h"
+#include "server/batches.h"
+#include "server/embed.h"
+#include "server/files.h"
+#include "server/job.h"
+#include "server/ollama.h"
+#include "server/openai.h"
+#include "server/openapi.h"
+#include "server/reports.h"
+#include "server/responses.h"
+#include "server/texts.h"
 
 static void answer_call(exchange *x, call_kind kind) {
     call c;

@@ -1,9 +1,13 @@
 /* server.c - see server.h. */
-#include "server/batches.h"
+#include "server/server.h"
 
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/status.h"
+#include "server/batches.h"
+#include "server/exchange.h"
+#include "server/jobs.h"
+#include "server/local.h"
 
 #include <sys/eventfd.h>
 #include <time.h>

@@ -1,10 +1,12 @@
 /* texts.c - requests for the model's tokenizer and template alone, without an answer. */
-#include "server/parts.h"
+#include "server/texts.h"
 
 #include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "server/call_parts.h"
+#include "server/logprobs.h"
+#include "server/prompts.h"
 
 #include <stdio.h>
 #include <string.h>

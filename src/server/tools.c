@@ -6,11 +6,12 @@
  * Hermes' form. A requested call (tool_choice) is begun at the end of the prompt, and a grammar constrains
  * the rest to the tools' schemas. With "auto" only `strict` tools set a grammar: any text that does not begin
  * a call, or a call. */
-#include "server/parts.h"
+#include "server/tools.h"
 
 #include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "server/answer_parser.h"
 #include "server/call_parts.h"
 
 #include <string.h>
