@@ -88,11 +88,13 @@ CUDA_FEW ?=
 ifneq ($(CUDA_FEW),)
 # Files that compile together, in half of the time: CUDA's headers are read once. Names in the files of a group differ,
 # and their shared memory has the same alignment.
-FEW_GROUPS := linear rows small prompt
+FEW_GROUPS := linear rows small prompt experts ops
 FEW_linear := linear_one linear_many linear_float
 FEW_rows := wide linear_left linear_pair bitwise sliced linear_kept
 FEW_small := used strategies move linear tables attend_store table rows shortlist split linear_cluster
 FEW_prompt := attend_prompt residual
+FEW_experts := experts experts_few experts_float experts_wide
+FEW_ops := recurrent route sample
 FEW_ALONE := $(filter-out $(foreach g,$(FEW_GROUPS),$(FEW_$g)),$(notdir $(CUDA_OBJ:.o=)))
 CUDA_OBJ := $(FEW_GROUPS:%=$(BUILD)/gen/few_%.o) $(FEW_ALONE:%=$(BUILD)/src/kernels/cuda/%.few.o)
 CUDA_QUICK := $(shell $(NVCC) -Ofc max --version >/dev/null 2>&1 && echo -Ofc max)

@@ -51,9 +51,6 @@ __device__ __forceinline__ float *saved_at(const cuda_recurrent &a, int row) {
 __device__ __forceinline__ float soft_plus(float x) {
     return x > 20.0f ? x : log1pf(expf(x));
 }
-__device__ __forceinline__ float sigmoid(float x) {
-    return 1.0f / (1.0f + expf(-x));
-}
 
 /* ---- states of rows and columns ---- */
 

@@ -119,10 +119,6 @@ __device__ static void softmax(float *x, int n) {
     __syncwarp();
 }
 
-__device__ __forceinline__ float sigmoid(float x) {
-    return 1.0f / (1.0f + expf(-x));
-}
-
 __device__ static void scores_make(const cuda_route &a, const float *logits, float *scores) {
     for (int i = threadIdx.x % 32; i < a.n_expert; i += 32) {
         const float x = __ldcg(logits + i);

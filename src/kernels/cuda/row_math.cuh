@@ -5,6 +5,10 @@
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/device.cuh"
 
+__device__ __forceinline__ float sigmoid(float x) {
+    return 1.0f / (1.0f + expf(-x));
+}
+
 __device__ __forceinline__ float act_value(int kind, float x) {
     switch (kind) {
     case ACT_SILU: return x / (1.0f + expf(-x));
@@ -13,7 +17,7 @@ __device__ __forceinline__ float act_value(int kind, float x) {
     case ACT_GELU_QUICK: return x / (1.0f + expf(-1.702f * x));
     case ACT_RELU: return x < 0 ? 0 : x;
     case ACT_NONE: return x;
-    case ACT_SIGMOID: return 1.0f / (1.0f + expf(-x));
+    case ACT_SIGMOID: return sigmoid(x);
     default: return x < 0 ? 0 : x * x;
     }
 }
