@@ -167,6 +167,7 @@ typedef struct nib_synth_options {
     const char *shape;        /* a name of nib_synth_shape, letter case ignored */
     const char *type;         /* of the matrices: "q4_0", "q8_0", "f16"; NULL: q4_0 */
     int64_t n_layer;          /* maximum number of layers; 0: all */
+    const char *routing;      /* how routers of mixtures choose: "uniform", "fitted", "flat"; NULL: fitted */
     uint64_t seed;            /* the same seed gives the same file */
     bool hollow;              /* the header, followed by a hole that takes no disk space: for planning */
     nib_progress_fn progress; /* NULL: none */

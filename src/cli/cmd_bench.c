@@ -53,13 +53,14 @@ static nib_status one_prompt(bench_job *job, double *seconds, nib_error *err) {
     return status;
 }
 
-/* Sets tokens that are spread over the vocabulary and the same in every process. The tokens of the depth are
- * also the same in every repeat, so that they are computed once. */
+/* Sets consecutive tokens, the same in every process: routers of synthetic mixtures choose for them as real
+ * ones do for text (nibble synth). Each repeat begins with another token. The tokens of the depth are the
+ * same in every repeat, so that they are computed once. */
 static void set_tokens(bench_job *job, int64_t repeat) {
     const uint64_t n_vocab = (uint64_t)nib_engine_info(job->engine)->n_vocab;
     for (int64_t i = 0; i < job->n_token; i++) {
         const uint64_t again = i < job->args->n_depth ? 0 : (uint64_t)(repeat + 1);
-        job->tokens[i] = (int32_t)(((uint64_t)(i + 1) * 2654435761u + again * 40503u) % n_vocab);
+        job->tokens[i] = (int32_t)((again * 2654435761u + (uint64_t)i + 1) % n_vocab);
     }
 }
 

@@ -8,6 +8,7 @@ static int run(cli_args *args) {
     const nib_synth_options options = {.shape = args->rest.n ? args->rest.data[0] : NULL,
                                        .type = args->type,
                                        .n_layer = args->layers,
+                                       .routing = args->routing,
                                        .seed = args->seed >= 0 ? (uint64_t)args->seed : 0,
                                        .progress = cli_progress,
                                        .cancel = cli_cancel,
@@ -30,15 +31,18 @@ static int run(cli_args *args) {
 
 const cli_command cmd_synth = {
     .name = "synth",
-    .usage = "SHAPE -o FILE [--type q4_0] [--layers N]",
+    .usage = "SHAPE -o FILE [--type q4_0] [--layers N] [--routing fitted]",
     .summary = "write a model with random weights in the shapes of a known one, for timing",
     .details =
         "SHAPE is one of smollm2-135m, llama-3.2-1b, llama-3.2-3b, llama-3-8b, llama-3-70b, llama-2-7b,\n"
         "llama-2-13b, mistral-7b, qwen2.5-0.5b, qwen2.5-7b, phi-3-medium, opt-125m, opt-6.7b, opt-30b,\n"
         "opt-175b, qwen3-30b-a3b, qwen3-235b-a22b, qwen3.5-35b-a3b, gpt-oss-20b, gpt-oss-120b,\n"
         "glm-4.5-air, deepseek-v3, gemma-4-26b-a4b, lfm2-8b-a1b, granite-4-h-small. The file has no\n"
-        "tokenizer: use it with bench, or with run --tokens. Routers of synthetic mixtures have no\n"
-        "preference among experts.\n\n"
+        "tokenizer: use it with bench, or with run --tokens.\n\n"
+        "Routers of mixtures choose as --routing says: fitted (hits, repetitions and popularity of recorded\n"
+        "choices of real models, the default), flat (memory, but little preference) or uniform (neither). "
+        "The\n"
+        "memory is along the numbers of tokens: give consecutive ones. Greedy answers go on with them.\n\n"
         "  nibble synth llama-3.2-1b -o 1b.gguf\n"
         "  nibble synth llama-3-8b -o 8b-part.gguf --type q8_0 --layers 4\n"
         "  nibble bench 1b.gguf\n",

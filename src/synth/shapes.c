@@ -349,12 +349,25 @@ static int64_t size_of(const synth_shape *s, dim d, int64_t layer) {
     return 0;
 }
 
+static synth_role role_of(const synth_shape *s, synth_part part, const synth_tensor *t, dim rows, dim cols) {
+    if (s->n_expert == 0 || strstr(t->name, "norm"))
+        return SYNTH_OTHER;
+    if (part == SYNTH_EMBED || part == SYNTH_UNTIED)
+        return part == SYNTH_EMBED ? SYNTH_EMBEDDING : SYNTH_OUTPUT;
+    if (rows == D_EXPERTS && cols == D_MODEL)
+        return strstr(t->name, "bias") ? SYNTH_BIAS : SYNTH_ROUTER;
+    if (t->vector && cols == D_MODEL && strstr(t->name, "bias"))
+        return SYNTH_BIAS;
+    return rows == D_MODEL && !t->exact ? SYNTH_WRITES : SYNTH_OTHER;
+}
+
 static bool visit_part(const synth_shape *s, synth_part part, int layer, synth_tensor_fn fn, void *user) {
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
         if (tensors[i].part != part || !(tensors[i].families & (1u << s->family)) ||
             !has_layer(s, tensors[i].layers, layer))
             continue;
-        synth_tensor t = {.rows = size_of(s, tensors[i].rows, layer),
+        synth_tensor t = {.layer = layer,
+                          .rows = size_of(s, tensors[i].rows, layer),
                           .cols = size_of(s, tensors[i].cols, layer)};
         const char *mark = strstr(tensors[i].name, "%d");
         if (mark)
@@ -366,6 +379,7 @@ static bool visit_part(const synth_shape *s, synth_part part, int layer, synth_t
         t.n_expert = strstr(t.name, "_exps.weight") ? s->n_expert : 0;
         t.exact = tensors[i].rows == D_EXPERTS || tensors[i].cols == D_TAPS || tensors[i].cols == D_OF_HEAD ||
                   tensors[i].rows == D_REC_HEADS;
+        t.role = role_of(s, part, &t, tensors[i].rows, tensors[i].cols);
         t.norm =
             (t.vector && (strstr(t.name, "norm") || strstr(t.name, ".scale"))) || strstr(t.name, "ssm_d");
         t.negative = strstr(t.name, "ssm_a") && tensors[i].cols != D_MODEL;
@@ -375,10 +389,14 @@ static bool visit_part(const synth_shape *s, synth_part part, int layer, synth_t
     return true;
 }
 
+bool synth_has_head(const synth_shape *s) {
+    return !s->tied || s->n_expert > 0;
+}
+
 bool synth_each_tensor(const synth_shape *s, int64_t n_layer, synth_tensor_fn fn, void *user) {
     bool go = visit_part(s, SYNTH_EMBED, 0, fn, user);
     for (int64_t i = 0; go && i < n_layer; i++)
         go = visit_part(s, SYNTH_LAYER, (int)i, fn, user);
     go = go && visit_part(s, SYNTH_HEAD, 0, fn, user);
-    return go && (s->tied || visit_part(s, SYNTH_UNTIED, 0, fn, user));
+    return go && (!synth_has_head(s) || visit_part(s, SYNTH_UNTIED, 0, fn, user));
 }

@@ -44,9 +44,21 @@ extern const synth_shape synth_shapes[];
 extern const int synth_n_shape;
 const synth_shape *synth_find(const char *name); /* letter case ignored; NULL: unknown */
 
+/* What a tensor is for routing (synth/routing.h). */
+typedef enum synth_role {
+    SYNTH_OTHER,
+    SYNTH_EMBEDDING,
+    SYNTH_ROUTER,
+    SYNTH_WRITES, /* its rows are columns of the residual stream */
+    SYNTH_BIAS,   /* its columns are */
+    SYNTH_OUTPUT
+} synth_role;
+
 typedef struct synth_tensor {
     char name[64];
+    int64_t layer; /* of tensors of a layer */
     int64_t rows, cols;
+    synth_role role;  /* of dense models SYNTH_OTHER */
     int64_t n_expert; /* so many matrices; 0: one */
     bool vector;      /* [cols] in f32 */
     bool exact;       /* a matrix in f32 */
@@ -55,6 +67,9 @@ typedef struct synth_tensor {
 } synth_tensor;
 
 bool synth_is_full(const synth_shape *s, int64_t layer); /* the layer attends to all positions */
+/* Whether the output head is a tensor of its own. Mixtures have one also where the known model has not: with
+ * the embedding as its head, a token would follow itself for ever. */
+bool synth_has_head(const synth_shape *s);
 /* Calls fn for every tensor, in file order. If fn returns false, stops and returns false. */
 typedef bool (*synth_tensor_fn)(void *user, const synth_tensor *t);
 bool synth_each_tensor(const synth_shape *s, int64_t n_layer, synth_tensor_fn fn, void *user);

@@ -4,6 +4,8 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "formats/gguf_write.h"
+#include "numbers/encode.h"
+#include "synth/routing.h"
 #include "synth/shapes.h"
 
 #include <math.h>
@@ -18,7 +20,8 @@ typedef struct synth_job {
     type_id type;
     gguf_writer *writer;
     const nib_synth_options *options;
-    uint64_t random[4]; /* xoshiro256+ */
+    synth_random random;
+    routing routing; /* of mixtures */
     uint64_t done, total;
     char *chunk;
     nib_status status;
@@ -27,29 +30,9 @@ typedef struct synth_job {
 
 /* ---- random numbers ---- */
 
-static uint64_t next_random(uint64_t s[4]) {
-    uint64_t result = s[0] + s[3], t = s[1] << 17;
-    s[2] ^= s[0];
-    s[3] ^= s[1];
-    s[1] ^= s[2];
-    s[0] ^= s[3];
-    s[2] ^= t;
-    s[3] = (s[3] << 45) | (s[3] >> 19);
-    return result;
-}
-
-static void seed_random(uint64_t s[4], uint64_t seed) {
-    for (int i = 0; i < 4; i++) { /* splitmix64 */
-        uint64_t z = seed += 0x9e3779b97f4a7c15u;
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-        s[i] = z ^ (z >> 31);
-    }
-}
-
 static void fill_random(synth_job *job, size_t n_byte) {
     for (size_t i = 0; i < n_byte; i += sizeof(uint64_t)) {
-        uint64_t r = next_random(job->random);
+        uint64_t r = synth_random_next(&job->random);
         memcpy(job->chunk + i, &r, sizeof r);
     }
 }
@@ -57,6 +40,17 @@ static void fill_random(synth_job *job, size_t n_byte) {
 /* ---- weights ----
  * Uniform codes with scales such that a row of k has about unit length: activations stay of order one through
  * any number of layers. Scales differ a little from block to block, as real ones do. */
+
+/* Makes the mean of the 4-bit codes zero: -8 becomes 0, so 7 is the largest magnitude. With a mean, what the
+ * matrices have in common would grow from layer to layer until nothing else is left. */
+static void balance_codes(synth_job *job, size_t n_byte) {
+    for (size_t i = 0; i < n_byte; i += sizeof(uint64_t)) {
+        uint64_t x;
+        memcpy(&x, job->chunk + i, sizeof x);
+        x |= (~(x | x >> 1 | x >> 2 | x >> 3) & UINT64_C(0x1111111111111111)) << 3;
+        memcpy(job->chunk + i, &x, sizeof x);
+    }
+}
 
 static uint16_t some_scale(uint64_t random, double typical) {
     return half_from_float((float)(typical * (0.75 + (double)(random & 255) / 512)));
@@ -82,17 +76,18 @@ static void set_halves(synth_job *job, size_t n, double typical) {
     }
 }
 
-static void make_matrix_chunk(synth_job *job, size_t n_block, int64_t k) {
+static void make_matrix_chunk(synth_job *job, size_t n_block, double unit) {
     const type_info *type = type_get(job->type);
     size_t block_bytes = (size_t)type->block_bytes;
     fill_random(job, n_block * block_bytes);
-    double unit = 1 / sqrt((double)k);
-    if (job->type == TYPE_Q4_0)
-        set_scales(job, n_block, block_bytes, unit / 4.6); /* standard deviation of uniform -8..7 */
-    else if (job->type == TYPE_Q8_0)
+    if (job->type == TYPE_Q4_0) {
+        balance_codes(job, n_block * block_bytes);
+        set_scales(job, n_block, block_bytes, unit / 4.2); /* the codes' standard deviation */
+    } else if (job->type == TYPE_Q8_0) {
         set_scales(job, n_block, block_bytes, unit / 74); /* of uniform -128..127 */
-    else
+    } else {
         set_halves(job, n_block, unit / 1.5);
+    }
 }
 
 static void put(synth_job *job, size_t n_byte) {
@@ -103,24 +98,56 @@ static void put(synth_job *job, size_t n_byte) {
         job->status = nib_fail(&job->err, NIB_E_CANCELLED, "cancelled");
 }
 
+/* About the root mean square of what layers have written to the stream before a layer's router (measured on
+ * qwen3-30b-a3b; that of a neuron of gate and up is 0.6, and experts are averaged). */
+static double noise_before(const synth_shape *s, int64_t layer) {
+    const double each = 0.12 + (s->d_shared > 0 || s->family == SYNTH_GEMMA4 ? 0.36 : 0);
+    return sqrt(each * ((double)layer + 0.25));
+}
+
+/* Sets the columns of routing in rows [first, first + n) of a matrix. */
+static void set_routing(synth_job *job, const synth_tensor *t, int64_t first, int64_t n, uint64_t row_bytes) {
+    float part[ROUTING_WIDTH];
+    for (int64_t r = first; r < first + n; r++) {
+        char *to = job->chunk + (uint64_t)(r - first) * row_bytes;
+        if (t->role == SYNTH_WRITES && r % t->rows < ROUTING_WIDTH)
+            memset(to, 0, row_bytes);
+        if (t->role != SYNTH_EMBEDDING && t->role != SYNTH_OUTPUT)
+            continue;
+        if (t->role == SYNTH_EMBEDDING)
+            routing_embed(&job->routing, (uint64_t)r, part);
+        else
+            routing_head((uint64_t)r, (uint64_t)t->rows, part);
+        encode_row(job->type, part, NULL, ROUTING_WIDTH, to);
+    }
+}
+
 static void write_matrix(synth_job *job, const synth_tensor *t) {
-    const type_info *type = type_get(job->type);
     const int64_t rows = t->rows * NUM_MAX(t->n_expert, 1);
-    size_t left = (size_t)(rows * (t->cols / type->block_elems));
-    while (left && !job->status) {
-        size_t n = NUM_MIN(left, (size_t)CHUNK / (size_t)type->block_bytes);
-        make_matrix_chunk(job, n, t->cols);
-        put(job, n * (size_t)type->block_bytes);
-        left -= n;
+    /* Attention's share is small, or what tokens have in common would be all that layers write. */
+    const double length = t->role == SYNTH_WRITES && !strstr(t->name, "ffn_") ? 0.25 : 1;
+    uint64_t row_bytes;
+    type_row_bytes(job->type, t->cols, &row_bytes);
+    const int64_t once = (int64_t)((uint64_t)CHUNK / row_bytes); /* the longest row has 107 KB */
+    for (int64_t r = 0; r < rows && !job->status; r += once) {
+        const int64_t n = NUM_MIN(once, rows - r);
+        make_matrix_chunk(job, (size_t)(n * (t->cols / type_get(job->type)->block_elems)),
+                          length / sqrt((double)t->cols));
+        set_routing(job, t, r, n, row_bytes);
+        put(job, (size_t)n * row_bytes);
     }
 }
 
 static void write_vector(synth_job *job, const synth_tensor *t) {
     float *values = (float *)(void *)job->chunk;
     for (int64_t i = 0; i < t->cols; i++) { /* the widest vector, 49152 floats, fits a chunk */
-        float small = (float)((double)(next_random(job->random) >> 40) / (1 << 24) - 0.5) * 0.2f;
+        float small = (float)((double)(synth_random_next(&job->random) >> 40) / (1 << 24) - 0.5) * 0.2f;
         values[i] = t->norm ? 1 + small : t->negative ? small - 1 : small;
     }
+    if (t->role == SYNTH_BIAS)
+        memset(values, 0, ROUTING_WIDTH * sizeof *values);
+    if (t->role == SYNTH_ROUTER)
+        routing_router(&job->routing, noise_before(job->shape, t->layer), t->cols, values);
     put(job, (size_t)t->cols * sizeof *values);
 }
 
@@ -327,8 +354,13 @@ nib_status nib_synth(const nib_synth_options *options, const char *path, nib_syn
     if (options->type && (!type_from_name(options->type, &job.type) ||
                           (job.type != TYPE_Q4_0 && job.type != TYPE_Q8_0 && job.type != TYPE_F16)))
         return nib_fail(err, NIB_E_USAGE, "--type: expected q4_0, q8_0 or f16, found '%s'", options->type);
+    const char *name = options->routing ? options->routing : "fitted";
+    const routing_regime *regime = routing_find(name);
+    if (!regime)
+        return nib_fail(err, NIB_E_USAGE, "--routing: expected uniform, fitted or flat, found '%s'", name);
     job.n_layer = options->n_layer > 0 ? NUM_MIN(options->n_layer, job.shape->n_layer) : job.shape->n_layer;
-    seed_random(job.random, options->seed);
+    synth_random_seed(&job.random, options->seed);
+    routing_begin(&job.routing, regime, options->seed + 1);
     job.chunk = mem_alloc(CHUNK + sizeof(uint64_t));
     if (!job.chunk)
         return nib_fail_nomem(err, CHUNK, "a part of a model");
