@@ -270,7 +270,7 @@ asan-build:
 asan: asan-build ## every test under the address and undefined-behaviour sanitizers
 	@TEST_TIMEOUT=$${TEST_TIMEOUT:-400} sh tools/run-tests.sh $(BUILD)-asan
 tsan-build:
-	+@$(SANITIZED) BUILD=$(BUILD)-tsan SAN="-fsanitize=thread" threaded
+	+@$(SANITIZED) BUILD=$(BUILD)-tsan SAN="-fsanitize=thread" PLAIN_OPT=-O0 threaded
 tsan: tsan-build ## the tests that use threads under the thread sanitizer
 	@TEST_TIMEOUT=$${TEST_TIMEOUT:-400} sh tools/run-tests.sh $(BUILD)-tsan '$(THREADED)'
 

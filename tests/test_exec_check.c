@@ -73,13 +73,14 @@ static int compare_folder(const char *root) {
         snprintf(path, sizeof path, "%s/%s", root, d->d_name);
         if (d->d_name[0] == '.' || (!path_is_dir(path) && !strstr(path, ".gguf")))
             continue;
+        if (n++ % (SANITIZED ? 3 : 1)) /* the others run without one */
+            continue;
         for (int i = 0; i < 2; i += slow_is_thinned() ? 2 : 1) {
             nib_engine_options o = engine_usual();
             o.n_ctx = 32;
             o.kv_type = types[i];
             compare(path, &o, NULL, 24, i ? "f16 cache" : "f32 cache");
         }
-        n++;
     }
     closedir(dir);
     return n;

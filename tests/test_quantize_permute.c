@@ -8,6 +8,7 @@
 #include "support/archs.h"
 #include "support/engine.h"
 #include "support/logits.h"
+#include "support/sanitized.h"
 #include "support/tempdir.h"
 
 #include <math.h>
@@ -202,13 +203,15 @@ static double distance(const char *a, const char *b, int act_a, int act_b) {
 }
 
 typedef struct tally {
-    int n, n_permuted;
+    int n_seen, n, n_permuted;
 } tally;
 
 /* A permuted file gives the same logits but for the order of sums. The original is written as a GGUF file
  * first, because some folders cannot be. */
 static void look(void *user, const char *path, const char *name) {
     tally *t = user;
+    if (SANITIZED && t->n_seen++ % 8) /* the others run without one */
+        return;
     char whole[512], moved[512];
     const nib_engine_options o = engine_usual();
     nib_quantize_report r;
@@ -236,7 +239,7 @@ static void test_fixtures(void **state) {
     archs_each("tests/data/arch", look, &t);
     archs_each("tests/data/arch-extra", look, &t);
     print_message("%d of %d models have channels that can be permuted\n", t.n_permuted, t.n);
-    assert_true(t.n_permuted >= 40);
+    assert_true(t.n_permuted >= (SANITIZED ? 4 : 40));
 }
 
 /* All blocks in 8 bits are a8, none is a4: bit by bit. */

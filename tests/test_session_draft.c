@@ -102,7 +102,7 @@ static void the_same_tokens(void **state) {
     static work all[N_WORK];
     static const int kinds[] = {NIB_KV_F16, NIB_KV_F32, NIB_KV_8, NIB_KV_4};
     nib_batch_counts counts;
-    for (size_t k = 0; k < NUM_COUNT(kinds); k++) {
+    for (size_t k = 0; k < NUM_COUNT(kinds); k += SANITIZED ? 3 : 1) {
         nib_engine *e = open_engine(kinds[k]);
         for (int i = 0; i < N_WORK; i++)
             make(&all[i], i);
@@ -137,7 +137,7 @@ static void a_model_proposes(void **state) {
             all[i].prompt[k] = (int32_t)((k * k + 7 * k + (size_t)i) % N_VOCAB);
     }
     run_batch(e, &(nib_batch_options){.n_sequence = 1}, all, true, &counts);
-    for (int way = 0; way < 4; way++) {
+    for (int way = 0; way < 4; way += SANITIZED ? 3 : 1) {
         const int n_slot = way % 2 ? 4 : 1;
         nib_engine *with = open_engine_of(way < 2 ? "draft.gguf" : "guess.gguf", way < 2 ? &shape : &other,
                                           way == 3 ? NIB_KV_8 : NIB_KV_F16, n_slot);

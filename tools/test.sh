@@ -3,7 +3,8 @@
 # builds with clang and the sanitizers, and runs every test again; lints. Tests often wait for a disk, a socket or a
 # signal, and a list of them ends with one that runs alone: lint and the builds for the sanitizers run at the same time,
 # with lower priority, and nothing waits for lint until the end. The last line counts all of it (a lint or a build that
-# fails is one failure). Exit 0: nothing failed.
+# fails is one failure). The longest tests and the analyzer are shorter than those of `make test` and `make lint`.
+# Exit 0: nothing failed.
 set -eu
 cd "$(dirname "$0")/.."
 started=$(date +%s)
@@ -90,7 +91,7 @@ fi
 run gcc make -j"$jobs" CC=gcc DEBUG=-g1 TEST_STRIP=1 WERROR=-Werror all tests benches
 wait $packages || { cat "$logs/packages" && exit 1; }
 wait $models || true
-beside lint make -s lint &
+beside lint make -s lint TIDY_STATES=3000 &
 linting=$!
 {
     beside clang make -j"$jobs" CC=clang WERROR=-Werror asan-build
@@ -98,7 +99,7 @@ linting=$!
 } &
 building=$!
 step "tests; beside them lint and builds for the sanitizers"
-run tests sh tools/run-tests.sh build
+run tests env NIBBLE_QUICK=1 sh tools/run-tests.sh build
 step "tests as on lesser processors"
 # The native run above has already covered a value with all features of this processor.
 lesser=
