@@ -66,8 +66,8 @@ void angles_fill(const cuda *c, int table, float *out) {
     const int64_t width = model_rope_dim(cuda_model(c), table);
     const bool varies = model_rope_varies(cuda_model(c), table);
     int64_t row = 0;
-    for (int i = 0; i < c->pass.n_segment; i++) {
-        const segment *s = &c->pass.segments[i];
+    for (int i = 0; i < c->now.pass.n_segment; i++) {
+        const segment *s = &c->now.pass.segments[i];
         if (!varies && s->n_row == 1 && row < CUDA_MAX_ROWS && c->angles.position[row] == s->position)
             memcpy(out + row * width, ahead_of(c, table, row), (size_t)width * sizeof *out);
         else
@@ -77,7 +77,7 @@ void angles_fill(const cuda *c, int table, float *out) {
 }
 
 void angles_ahead(cuda *c) {
-    const backend_pass *p = &c->pass;
+    const backend_pass *p = &c->now.pass;
     for (int i = 0; i < p->n_segment; i++)
         if (p->segments[i].n_row > 1)
             return;

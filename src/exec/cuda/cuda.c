@@ -22,7 +22,7 @@ static void cuda_close(backend *b) {
     estimates_close(c);
     choices_drop(c);
     steps_close(c);
-    mem_free(c->cos_sin);
+    mem_free(c->mem.cos_sin);
     ledger_release(c->setup.ledger, NIB_TIER_VRAM, NIB_OWNER_RUNTIME, c->driver);
     device_close(b->device);
     mem_free(c);
@@ -44,9 +44,9 @@ static nib_status open_parts(cuda *c, nib_error *err) {
                  "many sequences",
                  c->setup.n_sequence);
     c->stream = device_cuda_stream(c->base.device);
-    c->cos_sin = mem_calloc((size_t)NUM_MAX(n_rope, 1), sizeof *c->cos_sin);
-    if (!c->cos_sin)
-        return nib_fail_nomem(err, (size_t)n_rope * sizeof *c->cos_sin, "the rotary tables");
+    c->mem.cos_sin = mem_calloc((size_t)NUM_MAX(n_rope, 1), sizeof *c->mem.cos_sin);
+    if (!c->mem.cos_sin)
+        return nib_fail_nomem(err, (size_t)n_rope * sizeof *c->mem.cos_sin, "the rotary tables");
     NIB_TRY(steps_open(c, err));
     NIB_TRY(replay_open(c, err));
     NIB_TRY(fetches_open(c, err));
@@ -90,7 +90,7 @@ static nib_status cuda_reserve(backend *b, const backend_rows *rows, nib_error *
     NIB_TRY(gpu_workspace_open(c, rows, err));
     NIB_TRY(estimates_reserve(c, err));
     b->rows = *rows;
-    b->rows.n_cell = NUM_MAX(rows->n_cell, NUM_MIN(c->max_rows, rows->n_pass));
+    b->rows.n_cell = NUM_MAX(rows->n_cell, NUM_MIN(c->mem.max_rows, rows->n_pass));
     b->by_role = c->k->has_wide() || c->in_place.n > 0;
     b->max_generated = c->in_place.n > 0 ? NUM_MIN(rows->n_pass, (int64_t)IN_PLACE_MAX_ROWS) : 0;
     return NIB_OK;
@@ -99,13 +99,13 @@ static nib_status cuda_reserve(backend *b, const backend_rows *rows, nib_error *
 /* ---- a pass ---- */
 
 static nib_status check_caches(const cuda *c, nib_error *err) {
-    for (int i = 0; i < c->pass.n_segment; i++) {
-        const kv_table *kv = c->pass.segments[i].kv;
+    for (int i = 0; i < c->now.pass.n_segment; i++) {
+        const kv_table *kv = c->now.pass.segments[i].kv;
         if (kv->device != c->base.device)
             return nib_fail(err, NIB_E_DEVICE, "keys and values are not in the GPU's memory");
         const type_id type = kv_pool_paging(kv->pool)->type;
         if ((type != TYPE_F16 && !kv_is_coded(type)) ||
-            type != kv_pool_paging(c->pass.segments->kv->pool)->type)
+            type != kv_pool_paging(c->now.pass.segments->kv->pool)->type)
             return nib_fail(
                 err, NIB_E_DEVICE,
                 "the cuda back end supports keys and values in f16, kv8 or kv4, one type in a pass");
@@ -121,22 +121,22 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
     if (p->probe)
         return nib_fail(err, NIB_E_DEVICE,
                         "the cuda back end does not support probes: measure with --backend cpu");
-    c->pass = *p;
+    c->now.pass = *p;
     NIB_TRY(check_caches(c, err));
     if (c->seen != device_store_changes(c->base.store))
         replay_forget(c);
     c->seen = device_store_changes(c->base.store);
-    c->origin = gpu_workspace_origin(c);
-    c->has_prompts = c->several[0] = c->several[1] = false;
+    c->now.origin = gpu_workspace_origin(c);
+    c->now.has_prompts = c->now.several[0] = c->now.several[1] = false;
     int64_t n_row = 0;
     for (int i = 0; i < p->n_segment; i++) {
         const segment *s = &p->segments[i];
-        c->several[b->by_role && s->generated] |= s->n_row > 1;
-        c->has_prompts = c->has_prompts || !s->generated;
+        c->now.several[b->by_role && s->generated] |= s->n_row > 1;
+        c->now.has_prompts = c->now.has_prompts || !s->generated;
         n_row += s->n_row;
     }
-    c->replay.repeats =
-        n_row <= CUDA_MAX_ROWS && !c->several[0] && !c->several[1] && !(b->by_role && c->has_prompts);
+    c->replay.repeats = n_row <= CUDA_MAX_ROWS && !c->now.several[0] && !c->now.several[1] &&
+                        !(b->by_role && c->now.has_prompts);
     NIB_TRY(gpu_workspace_send_tables(c, err));
     NIB_TRY(gpu_workspace_send_changes(c, err));
     replay_begin(c);
@@ -162,19 +162,19 @@ static void cuda_end(backend *b) {
 
 /* The next group: rows of the visit that are adjacent in the pass, from row r of the visit on. */
 static row_group group_at(const cuda *c, int64_t r) {
-    const visit *v = &c->run.visit;
+    const visit *v = &c->now.run.visit;
     const bool head = v->block == layout_n_block(c->setup.layout) - 1;
-    const int bits = c->run.act_bits ? c->run.act_bits : c->setup.act_bits[v->block];
-    const int64_t max = NUM_MIN(v->n_row - r, c->wide ? c->max_rows : CUDA_MAX_ROWS);
+    const int bits = c->now.run.act_bits ? c->now.run.act_bits : c->setup.act_bits[v->block];
+    const int64_t max = NUM_MIN(v->n_row - r, c->now.wide ? c->mem.max_rows : CUDA_MAX_ROWS);
     int64_t row = v->row + r;
     row_group g = {.block = v->block, .row = row, .n_row = max, .run_row = r, .two = bits == 16};
     if (!head)
         return g;
-    const segment *s = visits_segment(c->pass.segments, c->pass.n_segment, true, &row);
+    const segment *s = visits_segment(c->now.pass.segments, c->now.pass.n_segment, true, &row);
     g.row = s->row + row;
     for (g.n_row = 1; g.n_row < max; g.n_row++) {
         row = v->row + r + g.n_row;
-        s = visits_segment(c->pass.segments, c->pass.n_segment, true, &row);
+        s = visits_segment(c->now.pass.segments, c->now.pass.n_segment, true, &row);
         if (s->row + row != g.row + g.n_row)
             break;
     }
@@ -197,35 +197,35 @@ static nib_status read_rows(cuda *c, float *to, const float *from, int64_t ld, i
 
 /* Sends the hidden states of a group's rows to their receiver, instead of logits. */
 static nib_status send_hidden(cuda *c, const row_group *g, nib_error *err) {
-    const hidden_receiver *to = c->pass.hidden;
+    const hidden_receiver *to = c->now.pass.hidden;
     reg from;
     NIB_TRY(launch_hidden(c, g, &from, err));
-    const int64_t width = model_reg_width(cuda_model(c), from), ld = c->ld[from];
-    const float *x = c->reg[from] + (from == REG_X ? g->row * ld : 0);
-    NIB_TRY(read_rows(c, c->stream_copy, x, ld, width, g->n_row, err));
-    to->receive(to->user, c->run.visit.row + g->run_row, g->n_row, c->stream_copy, width);
+    const int64_t width = model_reg_width(cuda_model(c), from), ld = c->mem.ld[from];
+    const float *x = c->mem.reg[from] + (from == REG_X ? g->row * ld : 0);
+    NIB_TRY(read_rows(c, c->mem.stream_copy, x, ld, width, g->n_row, err));
+    to->receive(to->user, c->now.run.visit.row + g->run_row, g->n_row, c->mem.stream_copy, width);
     return NIB_OK;
 }
 
 static nib_status run_rows(cuda *c, nib_error *err) {
-    const bool comes = device_store_comes(c->base.store, c->run.visit.block);
-    const bool head = c->run.visit.block == layout_n_block(c->setup.layout) - 1;
+    const bool comes = device_store_comes(c->base.store, c->now.run.visit.block);
+    const bool head = c->now.run.visit.block == layout_n_block(c->setup.layout) - 1;
     const int first = c->in_place.now ? c->in_place.first : 0;
     if (comes) {
         device *d = c->base.device;
         NIB_TRY(replay_flush(c, err));
-        NIB_TRY(d->kind->follow(d, DEVICE_COMPUTE, c->run.weights.mark, err));
+        NIB_TRY(d->kind->follow(d, DEVICE_COMPUTE, c->now.run.weights.mark, err));
         c->replay.copied = true;
     } else if (head)
         NIB_TRY(estimates_make(c, err));
-    if (c->replay.ahead && c->run.visit.block > first)
-        return cancel_check(c->pass.cancel, err);
+    if (c->replay.ahead && c->now.run.visit.block > first)
+        return cancel_check(c->now.pass.cancel, err);
     if (c->replay.ahead && first > 0) /* the copy of the residual stream is queued */
         return replay_launch_ahead(c, err);
-    for (int64_t i = 0; i < c->run.visit.n_row;) {
+    for (int64_t i = 0; i < c->now.run.visit.n_row;) {
         const row_group g = group_at(c, i);
-        NIB_TRY(cancel_check(c->pass.cancel, err));
-        NIB_TRY(head && c->pass.hidden ? send_hidden(c, &g, err) : launch_group(c, &g, err));
+        NIB_TRY(cancel_check(c->now.pass.cancel, err));
+        NIB_TRY(head && c->now.pass.hidden ? send_hidden(c, &g, err) : launch_group(c, &g, err));
         i += g.n_row;
     }
     if (comes) /* its slot is given back */
@@ -238,29 +238,29 @@ static nib_status run_rows(cuda *c, nib_error *err) {
 static nib_status cuda_run(backend *b, const backend_run *r, nib_error *err) {
     cuda *c = cuda_of(b);
     const bool head = r->visit.block == layout_n_block(c->setup.layout) - 1;
-    c->run = *r;
+    c->now.run = *r;
     if (r->replaced || (r->act_bits && r->act_bits < 8))
         return nib_fail(
             err, NIB_E_DEVICE,
             "the cuda back end cannot replace weights or use 4-bit activations: measure with --backend cpu");
-    c->wide = c->k->has_wide() && !r->visit.generated;
-    c->stored = c->wide || c->several[r->visit.generated];
+    c->now.wide = c->k->has_wide() && !r->visit.generated;
+    c->now.stored = c->now.wide || c->now.several[r->visit.generated];
     NIB_TRY(in_place_hand_over(c, err));
     if (in_place_has(c, &r->visit))
         return in_place_run(c, r, err);
     NIB_TRY(run_rows(c, err));
-    if (!head || c->pass.hidden)
+    if (!head || c->now.pass.hidden)
         return NIB_OK;
-    if (c->pass.n_best && !c->replay.ahead)
+    if (c->now.pass.n_best && !c->replay.ahead)
         NIB_TRY(launch_best(c, r->visit.n_row, err));
     NIB_TRY(replay_flush(c, err));
-    if (!c->pass.logits || c->pass.n_best)
+    if (!c->now.pass.logits || c->now.pass.n_best)
         return NIB_OK;
     const int64_t n = model_reg_width(cuda_model(c), REG_LOGITS);
-    NIB_TRY(copy_row(c, c->logits, c->reg[REG_LOGITS], n, err));
+    NIB_TRY(copy_row(c, c->mem.logits, c->mem.reg[REG_LOGITS], n, err));
     angles_ahead(c);
     NIB_TRY(wait_until_done(c, err));
-    memcpy(c->pass.logits, c->logits, (size_t)n * sizeof *c->logits);
+    memcpy(c->now.pass.logits, c->mem.logits, (size_t)n * sizeof *c->mem.logits);
     return NIB_OK;
 }
 
@@ -272,8 +272,8 @@ static nib_status cuda_read_stream(backend *b, int64_t row, int64_t n_row, const
     backend *host = c->in_place.host;
     if (c->in_place.has_stream)
         return host->kind->read_stream(host, row, n_row, out, err);
-    *out = c->stream_copy;
-    return read_rows(c, c->stream_copy, c->reg[REG_X] + row * c->ld[REG_X], c->ld[REG_X],
+    *out = c->mem.stream_copy;
+    return read_rows(c, c->mem.stream_copy, c->mem.reg[REG_X] + row * c->mem.ld[REG_X], c->mem.ld[REG_X],
                      model_reg_width(cuda_model(c), REG_X), n_row, err);
 }
 
@@ -283,30 +283,30 @@ static nib_status cuda_write_stream(backend *b, int64_t row, int64_t n_row, cons
     const int64_t n = model_reg_width(cuda_model(c), REG_X);
     if (c->in_place.has_stream)
         return host->kind->write_stream(host, row, n_row, x, err);
-    c->coded = NULL;
+    c->now.coded = NULL;
     NIB_TRY(replay_flush(c, err));
     for (int64_t r = 0; r < n_row; r++)
-        NIB_TRY(copy_row(c, c->reg[REG_X] + (row + r) * c->ld[REG_X], x + r * n, n, err));
+        NIB_TRY(copy_row(c, c->mem.reg[REG_X] + (row + r) * c->mem.ld[REG_X], x + r * n, n, err));
     return wait_until_done(c, err);
 }
 
 static nib_status cuda_read_logits(backend *b, int64_t n_row, const float **out, nib_error *err) {
     cuda *c = cuda_of(b);
     angles_ahead(c);
-    *out = c->logits;
-    return read_rows(c, c->logits, c->reg[REG_LOGITS], c->ld[REG_LOGITS],
+    *out = c->mem.logits;
+    return read_rows(c, c->mem.logits, c->mem.reg[REG_LOGITS], c->mem.ld[REG_LOGITS],
                      model_reg_width(cuda_model(c), REG_LOGITS), n_row, err);
 }
 
 static nib_status cuda_read_best(backend *b, int64_t n_row, const int32_t **ids, const float **logits,
                                  nib_error *err) {
     cuda *c = cuda_of(b);
-    const int64_t n = n_row * c->pass.n_best;
+    const int64_t n = n_row * c->now.pass.n_best;
     angles_ahead(c);
-    *ids = c->found;
-    *logits = (const float *)(const void *)(c->found + n);
-    NIB_TRY(spans_copy(c, "copy the largest logits", DEVICE_STORE, c->found, c->best,
-                       2 * (uint64_t)n * sizeof *c->found, err));
+    *ids = c->mem.found;
+    *logits = (const float *)(const void *)(c->mem.found + n);
+    NIB_TRY(spans_copy(c, "copy the largest logits", DEVICE_STORE, c->mem.found, c->mem.best,
+                       2 * (uint64_t)n * sizeof *c->mem.found, err));
     return wait_until_done(c, err);
 }
 

@@ -107,8 +107,8 @@ nib_status estimates_make(cuda *c, nib_error *err) {
 }
 
 bool estimates_serve(const cuda *c, const cuda_linear *a) {
-    return c->estimates.made && !device_store_comes(c->base.store, head_block(c)) && c->pass.n_best > 0 &&
-           !c->pass.hidden && a->n_row <= c->estimates.max_rows && a->n_w == 1 && !a->two && !a->adds;
+    return c->estimates.made && !device_store_comes(c->base.store, head_block(c)) && c->now.pass.n_best > 0 &&
+           !c->now.pass.hidden && a->n_row <= c->estimates.max_rows && a->n_w == 1 && !a->two && !a->adds;
 }
 
 double estimates_share(cuda *c) {
@@ -116,7 +116,8 @@ double estimates_share(cuda *c) {
     uint64_t counted[2] = {0, 0}; /* cuda_shortlist.scratch */
     nib_error none;
     if (!e->made || device_cuda_enter(c->base.device, &none) != NIB_OK ||
-        c->k->to_host(counted, (uint8_t *)c->short_scratch + sizeof(uint64_t), sizeof counted, c->stream) ||
+        c->k->to_host(counted, (uint8_t *)c->mem.short_scratch + sizeof(uint64_t), sizeof counted,
+                      c->stream) ||
         c->k->stream_sync(c->stream) || counted[0] == 0)
         return 1;
     const double panels = (double)num_div_up(e->sketch.n, PACK_PANEL);

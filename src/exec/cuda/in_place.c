@@ -76,18 +76,18 @@ nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err) {
 
 nib_status in_place_begin(cuda *c, nib_error *err) {
     in_place *p = &c->in_place;
-    backend_pass pass = c->pass;
+    backend_pass pass = c->now.pass;
     p->now = p->has_stream = false;
     p->n_row = 0;
     device_store_leave(c->base.store, NULL, false);
     if (p->n == 0)
         return NIB_OK;
-    for (pass.n_segment = 0; pass.n_segment < c->pass.n_segment; pass.n_segment++) {
+    for (pass.n_segment = 0; pass.n_segment < c->now.pass.n_segment; pass.n_segment++) {
         if (!pass.segments[pass.n_segment].generated)
             break;
         p->n_row += pass.segments[pass.n_segment].n_row;
     }
-    if (pass.n_segment < c->pass.n_segment)
+    if (pass.n_segment < c->now.pass.n_segment)
         NIB_TRY(moves_begin(c, err));
     if (pass.n_segment == 0)
         return NIB_OK;
@@ -98,7 +98,7 @@ nib_status in_place_begin(cuda *c, nib_error *err) {
     pass.hidden = NULL;
     NIB_TRY(p->host->kind->begin(p->host, &pass, err));
     p->now = true;
-    device_store_leave(c->base.store, p->block, !c->has_prompts);
+    device_store_leave(c->base.store, p->block, !c->now.has_prompts);
     return NIB_OK;
 }
 
@@ -116,19 +116,19 @@ bool in_place_has(const cuda *c, const visit *v) {
 /* Copies the residual stream of the pass's rows to the GPU. */
 static nib_status hand_up(cuda *c, nib_error *err) {
     in_place *p = &c->in_place;
-    const int64_t n = model_reg_width(cuda_model(c), REG_X), ld = c->ld[REG_X];
+    const int64_t n = model_reg_width(cuda_model(c), REG_X), ld = c->mem.ld[REG_X];
     const float *x;
     NIB_TRY(p->host->kind->read_stream(p->host, 0, p->n_row, &x, err));
-    memcpy(c->stream_copy, x, (size_t)(p->n_row * n) * sizeof *x);
+    memcpy(c->mem.stream_copy, x, (size_t)(p->n_row * n) * sizeof *x);
     NIB_TRY(replay_flush(c, err));
-    c->coded = NULL;
+    c->now.coded = NULL;
     p->has_stream = false;
     if (ld == n)
-        return spans_copy(c, "copy rows", DEVICE_LOAD, c->reg[REG_X], c->stream_copy,
+        return spans_copy(c, "copy rows", DEVICE_LOAD, c->mem.reg[REG_X], c->mem.stream_copy,
                           (uint64_t)(p->n_row * n) * sizeof *x, err);
     for (int64_t r = 0; r < p->n_row; r++)
-        NIB_TRY(spans_copy(c, "copy rows", DEVICE_LOAD, c->reg[REG_X] + r * ld, c->stream_copy + r * n,
-                           (uint64_t)n * sizeof *x, err));
+        NIB_TRY(spans_copy(c, "copy rows", DEVICE_LOAD, c->mem.reg[REG_X] + r * ld,
+                           c->mem.stream_copy + r * n, (uint64_t)n * sizeof *x, err));
     return NIB_OK;
 }
 
@@ -142,7 +142,7 @@ static nib_status hand_down(cuda *c, nib_error *err) {
 
 nib_status in_place_hand_over(cuda *c, nib_error *err) {
     in_place *p = &c->in_place;
-    const visit *v = &c->run.visit;
+    const visit *v = &c->now.run.visit;
     const bool host = in_place_has(c, v);
     if (v->block == 0 && v->generated) /* looked-up rows define the stream */
         p->has_stream = host;

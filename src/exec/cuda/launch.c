@@ -1,8 +1,8 @@
 /* launch.c - turns a block's steps for some rows into launches: products, sampling.
  *
- * Products and attention of a prompt use the kernels for many rows (c->wide). After the attention of the last
- * layer, only rows whose logits are needed remain, mostly one. From there on, and in the head, products use
- * the kernels of generated rows, which read the weights of one row several times as fast. */
+ * Products and attention of a prompt use the kernels for many rows (c->now.wide). After the attention of the
+ * last layer, only rows whose logits are needed remain, mostly one. From there on, and in the head, products
+ * use the kernels of generated rows, which read the weights of one row several times as fast. */
 #include "base/num.h"
 #include "exec/cuda/launch.h"
 #include "kernels/cuda/residual_first.h"
@@ -11,7 +11,7 @@
 
 bool launch_is_wide(const launch_walk *w, const step *s) {
     const int last = layout_n_block(w->c->setup.layout) - 2;
-    if (!w->c->wide || w->g->block > last)
+    if (!w->c->now.wide || w->g->block > last)
         return false;
     return w->g->block < last || s->feeds_cache || s->kind == STEP_ATTEND;
 }
@@ -57,15 +57,16 @@ cuda_codes launch_leaves(const launch_walk *w, const step *s) {
         !leaves_rows(w, s))
         return (cuda_codes){0};
     const block *of = layout_block(w->c->setup.layout, s->codes_for_block);
-    return (cuda_codes){w->c->codes[s->out],
+    return (cuda_codes){w->c->mem.codes[s->out],
                         to->norm ? vector_of(w->c, s->codes_for_block, to->norm->w) : NULL,
                         of->weights[of->program.ops[to->first].w].format.group};
 }
 
 static const void *taken(const launch_walk *w, const step *s) {
     const cuda *c = w->c;
-    const bool left = c->coded == s && c->coded_row == w->g->row && c->n_coded == w->g->n_row && !w->g->two;
-    return left ? c->codes[s->in] : NULL;
+    const bool left =
+        c->now.coded == s && c->now.coded_row == w->g->row && c->now.n_coded == w->g->n_row && !w->g->two;
+    return left ? c->mem.codes[s->in] : NULL;
 }
 
 /* Adds the launch that fetches the residuals of rows [r, r + n) of the group. *first: the products belong to
@@ -141,7 +142,7 @@ static nib_status add_fetched(const launch_walk *w, const step *s, int64_t r, in
     const op *o = &w->ops[s->first];
     cuda_residual_add a;
     memset(&a, 0, sizeof a);
-    a.part = w->c->part;
+    a.part = w->c->mem.part;
     a.n_w = s->n_w;
     a.n_row = n;
     a.gated = is_gated(s);
@@ -170,10 +171,10 @@ static nib_status two_steps(const launch_walk *w, const op *o, int64_t r, const 
     memset(&exact, 0, sizeof exact); /* its padding too: launches are compared byte by byte */
     exact.head = *a;
     exact.step = c->estimates.step;
-    exact.top = c->pass.n_best;
-    exact.rows = c->change_rows ? c->change_rows + c->run.visit.row + w->g->run_row + r : NULL;
-    exact.changes = c->change_rows ? c->change_list : NULL;
-    exact.scratch = c->short_scratch;
+    exact.top = c->now.pass.n_best;
+    exact.rows = c->mem.change_rows ? c->mem.change_rows + c->now.run.visit.row + w->g->run_row + r : NULL;
+    exact.changes = c->mem.change_rows ? c->mem.change_list : NULL;
+    exact.scratch = c->mem.short_scratch;
     return replay_add(c, LAUNCH_SHORTLIST, o, &exact, sizeof exact, err);
 }
 
@@ -197,9 +198,9 @@ static nib_status multiply_rows(const launch_walk *w, const step *s, int64_t r, 
     a.act = is_gated(s) ? s->tail->u.act.kind : ACT_SILU;
     a.adds = o->adds || (s->tail && s->tail->kind == OP_ADD);
     a.exact = s->routes;
-    a.scratch = few ? w->c->linear_scratch : w->c->wide_scratch;
+    a.scratch = few ? w->c->mem.linear_scratch : w->c->mem.wide_scratch;
     a.codes = taken(w, s);
-    a.codes_whole = a.codes && w->c->coded_whole;
+    a.codes_whole = a.codes && w->c->now.coded_whole;
     a.leaves = launch_leaves(w, s);
     for (int i = 0; i < s->n_w; i++) {
         const reg out = output_of(w, s, i);
@@ -208,7 +209,7 @@ static nib_status multiply_rows(const launch_walk *w, const step *s, int64_t r, 
         a.ldy[i] = launch_ld(w, out);
         a.y[i] = launch_at(w, out) + r * a.ldy[i];
     }
-    w->c->coded_whole = a.leaves.data && w->c->k->leaves_whole(&a);
+    w->c->now.coded_whole = a.leaves.data && w->c->k->leaves_whole(&a);
     if (w->is_head && few && estimates_serve(w->c, &a))
         return two_steps(w, o, r, &a, err);
     return replay_add(w->c, kind, o, &a, sizeof a, err);
@@ -267,12 +268,12 @@ nib_status launch_group(cuda *c, const row_group *g, nib_error *err) {
                            g->block == layout_n_block(c->setup.layout) - 1};
     for (int i = 0; i < all->n; i++) {
         const step *s = &all->list[i];
-        if (c->run.visit.cache_only && !s->feeds_cache)
+        if (c->now.run.visit.cache_only && !s->feeds_cache)
             continue;
         NIB_TRY(launch_step(&w, s, err));
-        c->coded = launch_leaves(&w, s).data && !c->run.visit.cache_only ? s->codes_for : NULL;
-        c->coded_row = g->row;
-        c->n_coded = g->n_row;
+        c->now.coded = launch_leaves(&w, s).data && !c->now.run.visit.cache_only ? s->codes_for : NULL;
+        c->now.coded_row = g->row;
+        c->now.n_coded = g->n_row;
     }
     return NIB_OK;
 }
@@ -286,7 +287,7 @@ nib_status launch_hidden(cuda *c, const row_group *g, reg *out, nib_error *err) 
     for (; product < p->ops + s->first || product >= p->ops + s->first + s->n; s++)
         NIB_TRY(launch_step(&w, s, err));
     *out = product->in;
-    c->coded = NULL;
+    c->now.coded = NULL;
     return s->norm ? launch_norm(&w, s->norm, NULL, err) : NIB_OK;
 }
 
@@ -294,15 +295,15 @@ nib_status launch_best(cuda *c, int64_t n_row, nib_error *err) {
     static const op of = {.kind = OP_LINEAR};
     cuda_sample a;
     memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
-    a.logits = c->reg[REG_LOGITS];
+    a.logits = c->mem.reg[REG_LOGITS];
     a.n_row = n_row;
-    a.ld = c->ld[REG_LOGITS];
+    a.ld = c->mem.ld[REG_LOGITS];
     a.n_vocab = model_reg_width(cuda_model(c), REG_LOGITS);
-    a.rows = c->change_rows ? c->change_rows + c->run.visit.row : NULL;
-    a.changes = c->change_rows ? c->change_list : NULL;
-    a.top = c->pass.n_best;
-    a.top_ids = c->best;
-    a.top_logits = (float *)(void *)(c->best + n_row * c->pass.n_best);
-    a.scratch = c->best_scratch;
+    a.rows = c->mem.change_rows ? c->mem.change_rows + c->now.run.visit.row : NULL;
+    a.changes = c->mem.change_rows ? c->mem.change_list : NULL;
+    a.top = c->now.pass.n_best;
+    a.top_ids = c->mem.best;
+    a.top_logits = (float *)(void *)(c->mem.best + n_row * c->now.pass.n_best);
+    a.scratch = c->mem.best_scratch;
     return replay_add(c, LAUNCH_BEST, &of, &a, sizeof a, err);
 }

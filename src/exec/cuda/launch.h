@@ -34,11 +34,11 @@ typedef struct launch_walk {
 static inline float *launch_at(const launch_walk *w, reg r) {
     const cuda *c = w->c;
     if (r == REG_X)
-        return c->reg[r] + w->g->row * c->ld[r];
-    return c->reg[r] + (r == REG_LOGITS && w->is_head ? w->g->run_row * c->ld[r] : 0);
+        return c->mem.reg[r] + w->g->row * c->mem.ld[r];
+    return c->mem.reg[r] + (r == REG_LOGITS && w->is_head ? w->g->run_row * c->mem.ld[r] : 0);
 }
 static inline int64_t launch_ld(const launch_walk *w, reg r) {
-    return w->c->ld[r];
+    return w->c->mem.ld[r];
 }
 
 /* A vector of the group's block; index < 0: NULL. */

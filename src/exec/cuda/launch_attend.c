@@ -14,7 +14,7 @@ static nib_status add(const launch_walk *w, launch_kind kind, const op *o, const
 
 int64_t launch_rows_of_sequence(const launch_walk *w, int64_t r) {
     int64_t row = w->g->row + r;
-    const segment *s = visits_segment(w->c->pass.segments, w->c->pass.n_segment, false, &row);
+    const segment *s = visits_segment(w->c->now.pass.segments, w->c->now.pass.n_segment, false, &row);
     return NUM_MIN(s->n_row - row, w->g->n_row - r);
 }
 
@@ -42,15 +42,15 @@ static nib_status move(const launch_walk *w, const op *o, const cuda_move *a, ni
 /* A prompt's keys and values in codes are stored after attention, which reads the launch's rows instead,
  * because the cache has memory for the newest positions only. */
 static nib_status attend_all(const launch_walk *w, const op *o, const cuda_attend *a, nib_error *err) {
-    const bool stores = op_stores(o) && (a->stored || w->c->run.visit.cache_only),
+    const bool stores = op_stores(o) && (a->stored || w->c->now.run.visit.cache_only),
                coded = a->kv.code_bits > 0;
     if (stores && coded)
         NIB_TRY(add(w, LAUNCH_PACK, o, a, err));
-    if (stores && (!coded || !w->c->wide || w->c->run.visit.cache_only))
+    if (stores && (!coded || !w->c->now.wide || w->c->now.run.visit.cache_only))
         NIB_TRY(add(w, LAUNCH_STORE, o, a, err));
-    if (w->c->run.visit.cache_only)
+    if (w->c->now.run.visit.cache_only)
         return NIB_OK;
-    return w->c->wide ? attend_prompts(w, a, o, err) : add(w, LAUNCH_ATTEND, o, a, err);
+    return w->c->now.wide ? attend_prompts(w, a, o, err) : add(w, LAUNCH_ATTEND, o, a, err);
 }
 
 /* Attention of a layer whose keys and values are in host memory. */
@@ -107,13 +107,13 @@ static nib_status take_input(const launch_walk *w, const op *o, reg from, int64_
 static nib_status take_inputs(const launch_walk *w, const op *o, cuda_attend *a, nib_error *err) {
     cuda *c = w->c;
     const int64_t n_head = o->u.attn.n_head, n_kv = o->u.attn.n_kv_head;
-    NIB_TRY(take_input(w, o, o->in, n_head, c->wider[0], &a->q, &a->ldq, err));
+    NIB_TRY(take_input(w, o, o->in, n_head, c->mem.wider[0], &a->q, &a->ldq, err));
     if (op_stores(o)) {
-        NIB_TRY(take_input(w, o, o->in2, n_kv, c->wider[1], &a->k, &a->ldk, err));
-        NIB_TRY(take_input(w, o, o->in3, n_kv, c->wider[2], &a->v, &a->ldv, err));
+        NIB_TRY(take_input(w, o, o->in2, n_kv, c->mem.wider[1], &a->k, &a->ldk, err));
+        NIB_TRY(take_input(w, o, o->in3, n_kv, c->mem.wider[2], &a->v, &a->ldv, err));
     }
     const bool wider = width_of(o) != o->u.attn.d_head;
-    a->out = wider ? c->wider[3] : launch_at(w, o->out);
+    a->out = wider ? c->mem.wider[3] : launch_at(w, o->out);
     a->ldo = wider ? n_head * width_of(o) : launch_ld(w, o->out);
     return NIB_OK;
 }
@@ -129,32 +129,32 @@ nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
     cuda *c = w->c;
     const op *o = &w->ops[s->first + s->n - 1];
     /* Offsets in a page, the same in every page. */
-    const kv_view *kv = &c->pass.segments->kv->layers[o->u.attn.layer];
+    const kv_view *kv = &c->now.pass.segments->kv->layers[o->u.attn.layer];
     const rope_style style = s->rope ? s->rope->u.rope.style : ROPE_HALF;
     const int64_t n_rot = s->rope ? s->rope->u.rope.n_rot : 0;
     view sinks;
     cuda_attend a;
     cuda_weight(c, w->g->block, o->w, &sinks);
     memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
-    a.kv.k = c->origin + kv->key_at;
-    a.kv.v = c->origin + kv->value_at;
+    a.kv.k = c->now.origin + kv->key_at;
+    a.kv.v = c->now.origin + kv->value_at;
     a.kv.n_kv_head = kv->n_kv_head;
     a.kv.d_head = kv_d_head(kv->d_head);
     a.kv.page = DEVICE_CUDA_ALIGN / 2;
     if (kv_is_coded(kv->type)) {
         a.kv.code_bits = kv_code_bits(kv->type);
-        a.kv.recent_k = c->origin + kv->recent_key_at;
-        a.kv.recent_v = c->origin + kv->recent_value_at;
+        a.kv.recent_k = c->now.origin + kv->recent_key_at;
+        a.kv.recent_v = c->now.origin + kv->recent_value_at;
     }
     NIB_TRY(take_inputs(w, o, &a, err));
     a.n_row = w->g->n_row;
     a.n_head = o->u.attn.n_head;
-    a.position = c->position + w->g->row;
-    a.pages = c->page_table;
-    a.first_page = c->first_page + w->g->row;
-    a.cos_sin = n_rot ? c->cos_sin[s->rope->u.rope.table] + w->g->row * n_rot : NULL;
+    a.position = c->mem.position + w->g->row;
+    a.pages = c->mem.page_table;
+    a.first_page = c->mem.first_page + w->g->row;
+    a.cos_sin = n_rot ? c->mem.cos_sin[s->rope->u.rope.table] + w->g->row * n_rot : NULL;
     a.cos_sin_by_row = true;
-    a.stored = c->stored || !op_stores(o);
+    a.stored = c->now.stored || !op_stores(o);
     a.style = style;
     a.n_rot = n_rot;
     a.window = o->u.attn.window;
@@ -164,10 +164,10 @@ nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
     a.alibi_max_bias = o->u.attn.alibi_max_bias;
     a.alibi_scale = o->u.attn.alibi_scale;
     a.sinks = sinks.data;
-    a.scratch = c->attend_scratch;
+    a.scratch = c->mem.attend_scratch;
     a.leaves = launch_leaves(w, s);
-    c->coded_whole = false;
+    c->now.coded_whole = false;
     NIB_TRY(c->in_place.on_host[o->u.attn.layer] ? attend_moved(w, o, kv, &a, err)
                                                  : attend_all(w, o, &a, err));
-    return c->run.visit.cache_only ? NIB_OK : give_output(w, o, &a, err);
+    return c->now.run.visit.cache_only ? NIB_OK : give_output(w, o, &a, err);
 }

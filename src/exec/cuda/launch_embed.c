@@ -10,7 +10,7 @@ enum { MANY_LOOKUPS = 8 /* rows of a table from which on the host's threads are 
 /* The number of the row in op o's table for row r of the group. */
 static int64_t table_row(const launch_walk *w, const op *o, int64_t r) {
     int64_t row = w->g->row + r;
-    const segment *s = visits_segment(w->c->pass.segments, w->c->pass.n_segment, false, &row);
+    const segment *s = visits_segment(w->c->now.pass.segments, w->c->now.pass.n_segment, false, &row);
     return o->kind == OP_EMBED ? s->tokens[row] : s->position + row + o->u.num.offset;
 }
 
@@ -18,11 +18,12 @@ static nib_status embed_row(const launch_walk *w, const step *s, int64_t r, nib_
     const kernel_table *host = kernels_table();
     const cuda *c = w->c;
     const int64_t n = w->ops[s->first].n;
-    float *out = c->embed + (w->g->row + r) * n;
+    float *out = c->mem.embed + (w->g->row + r) * n;
     for (int i = 0; i < s->n; i++) {
         const op *o = &w->ops[s->first + i];
-        NIB_TRY(pager_read_row(c->run.pager, w->g->block, o->w, table_row(w, o, r), c->looked_up, err));
-        const float *row = c->looked_up + (o->kind == OP_EMBED ? o->u.num.offset : 0);
+        NIB_TRY(
+            pager_read_row(c->now.run.pager, w->g->block, o->w, table_row(w, o, r), c->mem.looked_up, err));
+        const float *row = c->mem.looked_up + (o->kind == OP_EMBED ? o->u.num.offset : 0);
         if (i == 0)
             host->scale(row, o->u.num.value, out, n);
         else
@@ -45,8 +46,8 @@ static void embed_part(void *arg, int thread, int n_thread) {
     int64_t begin, end;
     pool_split(j->w->g->n_row, 1, thread, n_thread, &begin, &end);
     for (int64_t r = begin; r < end; r++) {
-        float *out = c->embed + (j->w->g->row + r) * j->o->n;
-        if (pager_read_resident_row(c->run.pager, j->w->g->block, j->o->w, table_row(j->w, j->o, r), out))
+        float *out = c->mem.embed + (j->w->g->row + r) * j->o->n;
+        if (pager_read_resident_row(c->now.run.pager, j->w->g->block, j->o->w, table_row(j->w, j->o, r), out))
             kernels_table()->scale(out, j->o->u.num.value, out, j->o->n);
         else
             atomic_store(&j->missing, true);
@@ -75,10 +76,10 @@ static nib_status add_rows(const launch_walk *w, const op *o, nib_error *err) {
     const int64_t n_row = w->g->n_row;
     cuda_each a;
     memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
-    NIB_TRY(send_rows(w, c->embed_there, c->embed + w->g->row * o->n, n_row * o->n, err));
+    NIB_TRY(send_rows(w, c->mem.embed_there, c->mem.embed + w->g->row * o->n, n_row * o->n, err));
     a.kind = OP_ADD;
     a.x = launch_at(w, o->out);
-    a.y = c->embed_there;
+    a.y = c->mem.embed_there;
     a.value = 1;
     a.out = launch_at(w, o->out);
     a.n_row = n_row;
@@ -94,7 +95,7 @@ static nib_status look_up(const launch_walk *w, const op *o, nib_error *err) {
     cuda_embed a;
     memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
     cuda_weight(w->c, w->g->block, o->w, &a.w);
-    a.row = (by_token ? w->c->token : w->c->position) + w->g->row;
+    a.row = (by_token ? w->c->mem.token : w->c->mem.position) + w->g->row;
     a.offset = by_token ? 0 : o->u.num.offset;
     a.column = by_token ? o->u.num.offset : 0;
     a.n = o->n;
@@ -119,8 +120,9 @@ nib_status launch_embed(const launch_walk *w, const step *s, nib_error *err) {
     if (o->adds)
         return add_rows(w, o, err);
     if (ld == o->n)
-        return send_rows(w, launch_at(w, o->out), w->c->embed + w->g->row * ld, w->g->n_row * ld, err);
+        return send_rows(w, launch_at(w, o->out), w->c->mem.embed + w->g->row * ld, w->g->n_row * ld, err);
     for (int64_t r = 0; r < w->g->n_row; r++)
-        NIB_TRY(send_rows(w, launch_at(w, o->out) + r * ld, w->c->embed + (w->g->row + r) * o->n, o->n, err));
+        NIB_TRY(
+            send_rows(w, launch_at(w, o->out) + r * ld, w->c->mem.embed + (w->g->row + r) * o->n, o->n, err));
     return NIB_OK;
 }

@@ -6,7 +6,7 @@
 /* Whether the layer's rows are those of a prompt, which `route` lists twice: for products of packed matrices,
  * and for those of floats. */
 static void *wide_list(const launch_walk *w, const step *s) {
-    return launch_is_wide(w, s) ? w->c->expert_wide : NULL;
+    return launch_is_wide(w, s) ? w->c->mem.expert_wide : NULL;
 }
 
 /* Whether products of the layer's experts read only the list for many rows: all are packed. */
@@ -28,7 +28,7 @@ static nib_status take_router(const launch_walk *w, const step *s, cuda_route *a
     const reg from = s->norm && !a->many ? s->norm->in : o->in;
     a->x = launch_at(w, from);
     a->ld_row = launch_ld(w, from);
-    a->ended = c->routes_ended;
+    a->ended = c->mem.routes_ended;
     if (s->norm && a->many)
         NIB_TRY(launch_norm(w, s->norm, NULL, err));
     else if (s->norm) {
@@ -38,9 +38,9 @@ static nib_status take_router(const launch_walk *w, const step *s, cuda_route *a
         a->ld_normed = launch_ld(w, o->in);
     }
     const bool leaves = s->rows_for && !a->many && !w->g->two;
-    a->codes = leaves ? c->expert_rows : NULL;
-    c->rows_coded = leaves ? s->rows_for : NULL;
-    c->rows_coded_at = a->codes;
+    a->codes = leaves ? c->mem.expert_rows : NULL;
+    c->now.rows_coded = leaves ? s->rows_for : NULL;
+    c->now.rows_coded_at = a->codes;
     return NIB_OK;
 }
 
@@ -67,7 +67,7 @@ nib_status launch_route(const launch_walk *w, const step *s, nib_error *err) {
     a.two = w->g->two;
     a.scale = o->u.route.scale;
     a.wide = wide_list(w, s);
-    a.few = a.wide && are_packed(w) ? NULL : w->c->expert_few;
+    a.few = a.wide && are_packed(w) ? NULL : w->c->mem.expert_few;
     return replay_add(w->c, LAUNCH_ROUTE, o, &a, sizeof a, err);
 }
 
@@ -86,7 +86,7 @@ nib_status launch_experts(const launch_walk *w, const step *s, nib_error *err) {
     a.ldx = launch_ld(w, o->in);
     a.chosen = launch_at(w, o->in2);
     a.ldc = launch_ld(w, o->in2);
-    a.few = c->expert_few;
+    a.few = c->mem.expert_few;
     a.wide = wide_list(w, s);
     a.each = o->u.experts.each;
     a.sum = o->u.experts.sum;
@@ -102,11 +102,11 @@ nib_status launch_experts(const launch_walk *w, const step *s, nib_error *err) {
         a.y[i] = launch_at(w, out);
         a.ldy[i] = launch_ld(w, out);
     }
-    a.scratch = c->expert_scratch;
-    a.codes = c->rows_coded == s ? c->rows_coded_at : NULL;
+    a.scratch = c->mem.expert_scratch;
+    a.codes = c->now.rows_coded == s ? c->now.rows_coded_at : NULL;
     const bool leaves = s->rows_for && !a.wide && !a.two;
-    a.leaves = leaves ? c->expert_codes : NULL;
-    c->rows_coded = leaves ? s->rows_for : NULL;
-    c->rows_coded_at = a.leaves;
+    a.leaves = leaves ? c->mem.expert_codes : NULL;
+    c->now.rows_coded = leaves ? s->rows_for : NULL;
+    c->now.rows_coded_at = a.leaves;
     return replay_add(c, LAUNCH_EXPERTS, o, &a, sizeof a, err);
 }

@@ -48,12 +48,13 @@ nib_status launch_recurrent(const launch_walk *w, const op *o, nib_error *err) {
     a.silu = o->u.rec.silu;
     a.by_channel = o->u.rec.by_channel;
     a.tiled = o->u.rec.tiled;
-    a.position = c->position + w->g->row;
-    a.state = c->state + w->g->row;
-    a.save = c->save + w->g->row;
-    a.origin = c->origin;
+    a.position = c->mem.position + w->g->row;
+    a.state = c->mem.state + w->g->row;
+    a.save = c->mem.save + w->g->row;
+    a.origin = c->now.origin;
     a.unit = DEVICE_CUDA_ALIGN;
     a.at = o->u.rec.at;
-    a.scratch = c->recurrent_scratch;
-    return c->wide ? add_prompts(w, &a, o, err) : replay_add(w->c, LAUNCH_RECURRENT, o, &a, sizeof a, err);
+    a.scratch = c->mem.recurrent_scratch;
+    return c->now.wide ? add_prompts(w, &a, o, err)
+                       : replay_add(w->c, LAUNCH_RECURRENT, o, &a, sizeof a, err);
 }

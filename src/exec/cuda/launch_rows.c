@@ -56,7 +56,7 @@ nib_status launch_each(const launch_walk *w, const op *o, nib_error *err) {
     if (o->kind == OP_XIELU)
         a.xielu = o->u.xielu;
     if (o->kind == OP_SCALE_POS) {
-        a.position = w->c->position + w->g->row;
+        a.position = w->c->mem.position + w->g->row;
         a.offset = o->u.num.offset;
         a.every = o->u.num.every;
     }
@@ -91,6 +91,6 @@ nib_status launch_rope(const launch_walk *w, const op *o, nib_error *err) {
     a.d_head = o->u.rope.d_head;
     a.n_rot = o->u.rope.n_rot;
     a.style = o->u.rope.style;
-    a.cos_sin = w->c->cos_sin[o->u.rope.table] + w->g->row * a.n_rot;
+    a.cos_sin = w->c->mem.cos_sin[o->u.rope.table] + w->g->row * a.n_rot;
     return replay_add(w->c, LAUNCH_ROPE, o, &a, sizeof a, err);
 }

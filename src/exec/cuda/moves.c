@@ -35,8 +35,8 @@ nib_status moves_reserve(cuda *c, int64_t n_page, nib_error *err) {
 static nib_status list_pages(cuda *c, nib_error *err) {
     moves *m = &c->moves;
     int32_t *up = m->list, *down = up + 2 * m->n_page, *table = down + 2 * m->n_page, page = 0;
-    for (int i = 0; i < c->pass.n_segment; i++) {
-        const segment *s = &c->pass.segments[i];
+    for (int i = 0; i < c->now.pass.n_segment; i++) {
+        const segment *s = &c->now.pass.segments[i];
         for (int64_t p = 0; p < gpu_workspace_pages_of(s); p++, page++) {
             const intptr_t apart = (s->kv->on_host[p] - m->origin) / PAGE;
             if (apart < INT32_MIN || apart > INT32_MAX || page > INT32_MAX / (int32_t)(m->stride / PAGE))
@@ -61,13 +61,13 @@ static nib_status list_pages(cuda *c, nib_error *err) {
 nib_status moves_begin(cuda *c, nib_error *err) {
     moves *m = &c->moves;
     m->n_page = m->n_up = m->n_down = 0;
-    for (int i = 0; i < c->pass.n_segment; i++)
-        m->n_page += gpu_workspace_pages_of(&c->pass.segments[i]);
+    for (int i = 0; i < c->now.pass.n_segment; i++)
+        m->n_page += gpu_workspace_pages_of(&c->now.pass.segments[i]);
     const size_t n = LIST * (size_t)m->n_page + 1;
     if (mem_grow((void **)&m->list, &m->max_list, n, sizeof *m->list))
         return nib_fail_nomem(err, n * sizeof *m->list, "a list of pages");
     NIB_TRY(moves_reserve(c, m->n_page, err));
-    m->origin = c->pass.segments->kv->on_host[0];
+    m->origin = c->now.pass.segments->kv->on_host[0];
     NIB_TRY(list_pages(c, err));
     m->pairs = (int32_t *)(void *)((uint8_t *)m->memory.at + (uint64_t)m->n_page * m->stride);
     return spans_copy(c, "copy tables", DEVICE_LOAD, m->pairs, m->list,

@@ -64,7 +64,7 @@ nib_status replay_add(cuda *c, launch_kind kind, const op *of, const void *argum
     memcpy(&l->u, arguments, size);
     l->kind = kind;
     l->of = of;
-    l->block = c->run.visit.block;
+    l->block = c->now.run.visit.block;
     l->aside = c->fetches.aside;
     return NIB_OK;
 }
@@ -190,13 +190,13 @@ static bool is_same_key(const replay_key *a, const replay_key *b) {
 
 void replay_begin(cuda *c) {
     replay *r = &c->replay;
-    const backend_pass *p = &c->pass;
+    const backend_pass *p = &c->now.pass;
     r->key = (replay_key){.n_best = p->n_best,
                           .logits = p->logits != NULL,
-                          .changes = c->change_rows != NULL,
+                          .changes = c->mem.change_rows != NULL,
                           .looks_up = device_store_has_tables(c->base.store),
-                          .page_table = c->page_table,
-                          .origin = c->origin,
+                          .page_table = c->mem.page_table,
+                          .origin = c->now.origin,
                           .choice = c->setup.residuals ? c->setup.residuals->choice : 0};
     for (int i = 0; i < p->n_segment; i++) {
         r->key.n_row += p->segments[i].n_row;
@@ -212,7 +212,7 @@ void replay_begin(cuda *c) {
 void replay_end(cuda *c, bool well) {
     replay *r = &c->replay;
     if (!r->ahead)
-        r->before = r->repeats && c->pass.plain && !r->copied && r->n_flush == 1 ? r->last : NULL;
+        r->before = r->repeats && c->now.pass.plain && !r->copied && r->n_flush == 1 ? r->last : NULL;
     if (!well)
         r->before = NULL;
     r->before_key = r->key;

@@ -71,8 +71,8 @@ void fetches_args(const cuda *c, int b, const step *s, cuda_residual *a) {
     a->n_w = s->n_w;
     a->k = o->k;
     a->k_chunk = 0;
-    a->part = c->part;
-    a->scratch = c->fetch_scratch;
+    a->part = c->mem.part;
+    a->scratch = c->mem.fetch_scratch;
     a->ldp = 0;
     for (int i = 0; i < s->n_w; i++) {
         const residual *of = residuals_of(r, b, o[i].w);

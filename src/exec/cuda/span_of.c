@@ -113,8 +113,8 @@ static void sparse(const cuda_sparse *a, nib_span *out) {
 /* ---- keys and values ---- */
 
 static int64_t position_of(const cuda *c, const cuda_attend *a, int64_t r) {
-    int64_t row = a->position - c->position + r;
-    const segment *s = visits_segment(c->pass.segments, c->pass.n_segment, false, &row);
+    int64_t row = a->position - c->mem.position + r;
+    const segment *s = visits_segment(c->now.pass.segments, c->now.pass.n_segment, false, &row);
     return s->position + row;
 }
 
@@ -180,7 +180,7 @@ static void norms(const cuda_norm *a, nib_span *out) {
 
 /* The inputs and outputs, and the state, read and written. */
 static void recurrent(const cuda *c, const cuda_recurrent *a, nib_span *out) {
-    const int64_t n_sequence = a->together ? 1 : c->pass.n_segment;
+    const int64_t n_sequence = a->together ? 1 : c->now.pass.n_segment;
     const int64_t state = a->n * (a->kind == OP_CONV ? a->n_tap - 1 : a->d_state);
     out->bytes = (double)((2 * n_sequence * state + a->n_row * 2 * a->n) * FLOAT);
     out->macs = (double)(a->n_row * state) * (a->kind == OP_DELTA ? 3 : a->kind == OP_CONV ? 1 : 2);

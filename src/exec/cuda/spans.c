@@ -105,7 +105,7 @@ static int read_weights(const cuda *c, int max, uint64_t *bytes, int *n) {
         whole = whole / 16 * 16;
         if (whole == 0)
             continue;
-        e = c->k->read_all(at, whole, (unsigned *)(void *)c->reg[REG_X], c->stream);
+        e = c->k->read_all(at, whole, (unsigned *)(void *)c->mem.reg[REG_X], c->stream);
         *bytes += whole;
         ++*n;
     }

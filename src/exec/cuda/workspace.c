@@ -1,4 +1,4 @@
-/* memory.c - the back end's memory besides weights: registers, tables and copies. */
+/* workspace.c - the back end's memory besides weights: registers, tables and copies. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -22,10 +22,10 @@ typedef struct sizes {
     int64_t k;                         /* maximum inputs of a product */
     int64_t n_head, d_head;            /* maximum sizes of attention */
     int64_t embed, rope;               /* widths of an embedding row, of a rotation */
-    int64_t rows;                      /* bytes of a row of c->expert_rows */
+    int64_t rows;                      /* bytes of a row of c->mem.expert_rows */
     int64_t few, wide, experts, codes; /* bytes of the memory for products of experts */
-    int64_t added;                     /* floats of a row of c->embed_there */
-    int64_t wider;                     /* floats of a row of c->wider */
+    int64_t added;                     /* floats of a row of c->mem.embed_there */
+    int64_t wider;                     /* floats of a row of c->mem.wider */
     int64_t recurrent;                 /* bytes of cuda_recurrent.scratch */
 } sizes;
 
@@ -62,11 +62,12 @@ static sizes sizes_of(const cuda *c, const layout *l) {
         const program *p = &layout_block(l, b)->program;
         for (int i = 0; i < p->n_op; i++) {
             const op *o = &p->ops[i];
-            experts_sizes(c, layout_block(l, b), o, c->max_rows, &s);
+            experts_sizes(c, layout_block(l, b), o, c->mem.max_rows, &s);
             if (o->kind == OP_LINEAR)
                 s.k = NUM_MAX(s.k, o->k);
             if (o->kind == OP_CONV)
-                s.recurrent = NUM_MAX(s.recurrent, cuda_recurrent_scratch(c->max_rows, o->n, o->u.rec.n_tap));
+                s.recurrent =
+                    NUM_MAX(s.recurrent, cuda_recurrent_scratch(c->mem.max_rows, o->n, o->u.rec.n_tap));
             if (o->kind == OP_EMBED)
                 s.embed = NUM_MAX(s.embed, NUM_MAX(o->n, o->k));
             if (o->kind == OP_EMBED && o->adds && (i == 0 || p->ops[i - 1].kind != OP_EMBED))
@@ -131,43 +132,43 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
     const sizes s = sizes_of(c, c->setup.layout);
     uint64_t at = 0;
     for (int r = 0; r < model_n_reg(m); r++) {
-        const int64_t n = r == REG_X ? rows->n_pass : r == REG_LOGITS ? rows->n_head : c->max_rows;
-        c->ld[r] = num_round_up(model_reg_width(m, (reg)r), ROW_ALIGN);
-        c->reg[r] = take(base, &at, n * c->ld[r], sizeof(float));
+        const int64_t n = r == REG_X ? rows->n_pass : r == REG_LOGITS ? rows->n_head : c->mem.max_rows;
+        c->mem.ld[r] = num_round_up(model_reg_width(m, (reg)r), ROW_ALIGN);
+        c->mem.reg[r] = take(base, &at, n * c->mem.ld[r], sizeof(float));
     }
-    c->tables = take(base, &at, 1, table_parts_of(m, rows->n_pass, TABLE_PAGES).end);
+    c->mem.tables = take(base, &at, 1, table_parts_of(m, rows->n_pass, TABLE_PAGES).end);
     for (int r = 0; r < model_n_reg(m); r++)
         if (r != REG_LOGITS && model_reg_width(m, (reg)r) > 0)
-            c->codes[r] = take(base, &at, 1, c->k->codes_bytes(model_reg_width(m, (reg)r)));
-    c->linear_scratch = take(base, &at, 1, c->k->linear_scratch(CUDA_MAX_ROWS, s.k, c->setup.a16));
+            c->mem.codes[r] = take(base, &at, 1, c->k->codes_bytes(model_reg_width(m, (reg)r)));
+    c->mem.linear_scratch = take(base, &at, 1, c->k->linear_scratch(CUDA_MAX_ROWS, s.k, c->setup.a16));
     if (c->k->has_wide() || c->batched)
-        c->wide_scratch = take(base, &at, 1, c->k->wide_scratch(c->max_rows, s.k));
+        c->mem.wide_scratch = take(base, &at, 1, c->k->wide_scratch(c->mem.max_rows, s.k));
     if (s.added > 0)
-        c->embed_there = take(base, &at, c->max_rows * s.added, sizeof(float));
+        c->mem.embed_there = take(base, &at, c->mem.max_rows * s.added, sizeof(float));
     for (int i = 0; i < 4 && s.wider > 0; i++)
-        c->wider[i] = take(base, &at, c->max_rows * s.wider, sizeof(float));
+        c->mem.wider[i] = take(base, &at, c->mem.max_rows * s.wider, sizeof(float));
     if (s.recurrent > 0)
-        c->recurrent_scratch = take(base, &at, 1, (uint64_t)s.recurrent);
+        c->mem.recurrent_scratch = take(base, &at, 1, (uint64_t)s.recurrent);
     if (s.experts > 0) {
-        c->expert_few = take(base, &at, 1, (uint64_t)s.few);
-        c->expert_wide = c->k->has_wide() ? take(base, &at, 1, (uint64_t)s.wide) : NULL;
-        c->expert_rows = take(base, &at, c->max_rows, (uint64_t)s.rows);
-        c->expert_codes = take(base, &at, 1, (uint64_t)s.codes);
-        c->routes_ended = take(base, &at, c->max_rows + 1, sizeof *c->routes_ended);
-        c->expert_scratch = take(base, &at, 1, (uint64_t)s.experts);
+        c->mem.expert_few = take(base, &at, 1, (uint64_t)s.few);
+        c->mem.expert_wide = c->k->has_wide() ? take(base, &at, 1, (uint64_t)s.wide) : NULL;
+        c->mem.expert_rows = take(base, &at, c->mem.max_rows, (uint64_t)s.rows);
+        c->mem.expert_codes = take(base, &at, 1, (uint64_t)s.codes);
+        c->mem.routes_ended = take(base, &at, c->mem.max_rows + 1, sizeof *c->mem.routes_ended);
+        c->mem.expert_scratch = take(base, &at, 1, (uint64_t)s.experts);
     }
-    c->best = take(base, &at, rows->n_head * CUDA_MAX_TOP * 2, sizeof *c->best);
-    c->changes = take(base, &at, 1, changes_bytes(rows->n_pass));
-    c->best_scratch = take(base, &at, 1, c->k->sample_scratch(rows->n_head));
+    c->mem.best = take(base, &at, rows->n_head * CUDA_MAX_TOP * 2, sizeof *c->mem.best);
+    c->mem.changes = take(base, &at, 1, changes_bytes(rows->n_pass));
+    c->mem.best_scratch = take(base, &at, 1, c->k->sample_scratch(rows->n_head));
     if (estimates_bytes(c) > 0)
-        c->short_scratch = take(base, &at, 1, c->k->shortlist_scratch());
+        c->mem.short_scratch = take(base, &at, 1, c->k->shortlist_scratch());
     const int64_t widest = fetches_widest(c);
     if (widest > 0) {
         const uint64_t each = c->k->residual_scratch(CUDA_MAX_FETCH, s.k, c->setup.residuals->max_k_chunk);
-        c->fetch_scratch = take(base, &at, 1, each);
-        c->part = take(base, &at, CUDA_MAX_FETCH * widest, sizeof(float));
+        c->mem.fetch_scratch = take(base, &at, 1, each);
+        c->mem.part = take(base, &at, CUDA_MAX_FETCH * widest, sizeof(float));
     }
-    c->attend_scratch = take(base, &at, 1, c->k->attend_scratch(CUDA_MAX_ROWS, s.n_head, s.d_head));
+    c->mem.attend_scratch = take(base, &at, 1, c->k->attend_scratch(CUDA_MAX_ROWS, s.n_head, s.d_head));
     return at;
 }
 
@@ -181,19 +182,19 @@ static uint64_t lay_out_host(cuda *c, const layout *l, const backend_rows *rows,
     const model *m = layout_model(l);
     const sizes s = sizes_of(c, l);
     uint64_t at = 0;
-    c->stream_copy =
+    c->mem.stream_copy =
         take(base, &at, rows->n_pass * NUM_MAX(model_reg_width(m, REG_X), hidden_width(l)), sizeof(float));
-    c->logits = take(base, &at, rows->n_head * model_reg_width(m, REG_LOGITS), sizeof(float));
-    c->embed = take(base, &at, rows->n_pass * s.embed, sizeof(float));
-    c->looked_up = take(base, &at, s.embed, sizeof(float));
+    c->mem.logits = take(base, &at, rows->n_head * model_reg_width(m, REG_LOGITS), sizeof(float));
+    c->mem.embed = take(base, &at, rows->n_pass * s.embed, sizeof(float));
+    c->mem.looked_up = take(base, &at, s.embed, sizeof(float));
     const int64_t n_rope = model_n_rope(m);
     c->angles.width = s.rope;
     c->angles.inv_freq = take(base, &at, n_rope * s.rope, sizeof(float));
     c->angles.factor = take(base, &at, n_rope, sizeof(float));
     c->angles.ahead = take(base, &at, n_rope * CUDA_MAX_ROWS * s.rope, sizeof(float));
-    c->found = take(base, &at, rows->n_head * CUDA_MAX_TOP * 2, sizeof *c->found);
-    c->tables_host = take(base, &at, 1, table_parts_of(m, rows->n_pass, TABLE_PAGES).end);
-    c->changes_host = take(base, &at, 1, changes_bytes(rows->n_pass));
+    c->mem.found = take(base, &at, rows->n_head * CUDA_MAX_TOP * 2, sizeof *c->mem.found);
+    c->mem.tables_host = take(base, &at, 1, table_parts_of(m, rows->n_pass, TABLE_PAGES).end);
+    c->mem.changes_host = take(base, &at, 1, changes_bytes(rows->n_pass));
     return at;
 }
 
@@ -203,9 +204,9 @@ uint64_t gpu_workspace_host_bytes(const layout *l, const backend_rows *rows) {
 }
 
 static void set_max_rows(cuda *c, const backend_rows *rows) {
-    c->max_rows = CUDA_MAX_ROWS;
+    c->mem.max_rows = CUDA_MAX_ROWS;
     if (c->k->has_wide())
-        c->max_rows = NUM_MIN(NUM_MAX(rows->n_pass, CUDA_MAX_ROWS), CUDA_MAX_WIDE);
+        c->mem.max_rows = NUM_MIN(NUM_MAX(rows->n_pass, CUDA_MAX_ROWS), CUDA_MAX_WIDE);
 }
 
 uint64_t gpu_workspace_device_bytes(cuda *c, const backend_rows *rows) {
@@ -215,9 +216,9 @@ uint64_t gpu_workspace_device_bytes(cuda *c, const backend_rows *rows) {
 }
 
 static void unpin(cuda *c) {
-    if (c->pinned)
-        c->k->unpin(c->host.at);
-    c->pinned = false;
+    if (c->mem.pinned)
+        c->k->unpin(c->mem.host.at);
+    c->mem.pinned = false;
 }
 
 nib_status gpu_workspace_open(cuda *c, const backend_rows *rows, nib_error *err) {
@@ -225,41 +226,45 @@ nib_status gpu_workspace_open(cuda *c, const backend_rows *rows, nib_error *err)
     unpin(c);
     set_max_rows(c, rows);
     c->replay.before = NULL; /* all addresses change */
-    memory_region_close(&c->rows);
-    memory_region_close(&c->host);
-    NIB_TRY(memory_region_open(&c->rows, c->base.device, c->setup.ledger, NIB_OWNER_ACTIVATIONS,
+    memory_region_close(&c->mem.rows);
+    memory_region_close(&c->mem.host);
+    NIB_TRY(memory_region_open(&c->mem.rows, c->base.device, c->setup.ledger, NIB_OWNER_ACTIVATIONS,
                                lay_out_rows(c, rows, NULL), false, "activations on the GPU", err));
-    NIB_TRY(memory_region_open(&c->host, device_host(), c->setup.ledger, NIB_OWNER_ACTIVATIONS,
+    NIB_TRY(memory_region_open(&c->mem.host, device_host(), c->setup.ledger, NIB_OWNER_ACTIVATIONS,
                                lay_out_host(c, l, rows, NULL), false, "copies of activations", err));
-    lay_out_rows(c, rows, c->rows.at);
-    if (c->fetch_scratch) /* counters of barriers */
-        NIB_TRY(device_cuda_ok(c->base.device, c->k->fill(c->fetch_scratch, 0, CUDA_FETCH_HEAD, c->stream),
+    lay_out_rows(c, rows, c->mem.rows.at);
+    if (c->mem.fetch_scratch) /* counters of barriers */
+        NIB_TRY(device_cuda_ok(c->base.device,
+                               c->k->fill(c->mem.fetch_scratch, 0, CUDA_FETCH_HEAD, c->stream),
                                "memory for residuals", err));
     NIB_TRY(device_cuda_ok(
-        c->base.device, c->k->fill(c->best_scratch, 0, (size_t)c->k->sample_scratch(rows->n_head), c->stream),
+        c->base.device,
+        c->k->fill(c->mem.best_scratch, 0, (size_t)c->k->sample_scratch(rows->n_head), c->stream),
         "memory for logits", err));
-    if (c->routes_ended)
-        NIB_TRY(device_cuda_ok(
-            c->base.device,
-            c->k->fill(c->routes_ended, 0, (size_t)(c->max_rows + 1) * sizeof *c->routes_ended, c->stream),
-            "memory for routers", err));
-    if (c->short_scratch)
-        NIB_TRY(device_cuda_ok(c->base.device, c->k->fill(c->short_scratch, 0, CUDA_SHORT_HEAD, c->stream),
+    if (c->mem.routes_ended)
+        NIB_TRY(
+            device_cuda_ok(c->base.device,
+                           c->k->fill(c->mem.routes_ended, 0,
+                                      (size_t)(c->mem.max_rows + 1) * sizeof *c->mem.routes_ended, c->stream),
+                           "memory for routers", err));
+    if (c->mem.short_scratch)
+        NIB_TRY(device_cuda_ok(c->base.device,
+                               c->k->fill(c->mem.short_scratch, 0, CUDA_SHORT_HEAD, c->stream),
                                "memory for logits", err));
-    lay_out_host(c, l, rows, c->host.at);
+    lay_out_host(c, l, rows, c->mem.host.at);
     angles_open(c);
     /* Copies from and to page-locked memory are asynchronous, which is safe because a pass writes no address
      * twice. Without page-locking copies are slower. */
-    c->pinned = c->k->pin(c->host.at, (size_t)c->host.bytes) == 0;
+    c->mem.pinned = c->k->pin(c->mem.host.at, (size_t)c->mem.host.bytes) == 0;
     return NIB_OK;
 }
 
 void gpu_workspace_close(cuda *c) {
     unpin(c);
-    memory_region_close(&c->rows);
-    memory_region_close(&c->pages);
-    memory_region_close(&c->host);
-    mem_free(c->page_list);
+    memory_region_close(&c->mem.rows);
+    memory_region_close(&c->mem.pages);
+    memory_region_close(&c->mem.host);
+    mem_free(c->mem.page_list);
 }
 
 /* ---- tables of a pass ---- */
@@ -274,7 +279,7 @@ int64_t gpu_workspace_pages_of(const segment *s) {
 
 /* A page's number for the kernels. */
 static nib_status number_of(const cuda *c, const uint8_t *page, int32_t *out, nib_error *err) {
-    const intptr_t apart = (intptr_t)((uintptr_t)page - (uintptr_t)c->origin) / DEVICE_CUDA_ALIGN;
+    const intptr_t apart = (intptr_t)((uintptr_t)page - (uintptr_t)c->now.origin) / DEVICE_CUDA_ALIGN;
     if (apart < INT32_MIN || apart > INT32_MAX)
         return nib_fail(err, NIB_E_DEVICE, "the GPU's pages of keys and values are too far apart");
     *out = (int32_t)apart;
@@ -282,11 +287,11 @@ static nib_status number_of(const cuda *c, const uint8_t *page, int32_t *out, ni
 }
 
 bool gpu_workspace_is_coded(const cuda *c) {
-    return kv_is_coded(kv_pool_paging(c->pass.segments->kv->pool)->type);
+    return kv_is_coded(kv_pool_paging(c->now.pass.segments->kv->pool)->type);
 }
 
 uint8_t *gpu_workspace_origin(const cuda *c) {
-    const kv_table *kv = c->pass.segments->kv;
+    const kv_table *kv = c->now.pass.segments->kv;
     return kv->state.at ? kv->state.at : gpu_workspace_is_coded(c) ? kv->recent_at[0] : kv->at[0];
 }
 
@@ -297,38 +302,38 @@ static int64_t newest_of(const cuda *c) {
 
 /* Lists the pages of all segments. An incomplete page has no codes yet, and kernels do not read them. */
 static nib_status list_pages(const cuda *c, int32_t *list, nib_error *err) {
-    for (int i = 0; i < c->pass.n_segment; i++) {
-        const segment *s = &c->pass.segments[i];
+    for (int i = 0; i < c->now.pass.n_segment; i++) {
+        const segment *s = &c->now.pass.segments[i];
         const kv_table *kv = s->kv;
         const int64_t n = kv_table_pages(kv_pool_paging(kv->pool)->type, s->position + s->n_row);
         for (int64_t p = 0; p < newest_of(c); p++)
             NIB_TRY(number_of(c, kv->recent_at[p], list++, err));
         for (int64_t p = 0; p < gpu_workspace_pages_of(s); p++)
-            NIB_TRY(number_of(c, p < n && kv->at[p] ? kv->at[p] : c->origin, list++, err));
+            NIB_TRY(number_of(c, p < n && kv->at[p] ? kv->at[p] : c->now.origin, list++, err));
     }
     return NIB_OK;
 }
 
 /* Sends many page numbers to a region of their own, which grows. */
 static nib_status send_pages(cuda *c, int64_t n, nib_error *err) {
-    if (mem_grow((void **)&c->page_list, &c->max_page_list, (size_t)n, sizeof *c->page_list))
-        return nib_fail_nomem(err, (size_t)n * sizeof *c->page_list, "a list of pages");
-    NIB_TRY(list_pages(c, c->page_list, err));
-    if ((uint64_t)n * sizeof(int32_t) > c->pages.bytes) {
-        memory_region_close(&c->pages);
-        NIB_TRY(memory_region_open(&c->pages, c->base.device, c->setup.ledger, NIB_OWNER_TABLES,
-                                   (uint64_t)c->max_page_list * sizeof(int32_t), false,
+    if (mem_grow((void **)&c->mem.page_list, &c->mem.max_page_list, (size_t)n, sizeof *c->mem.page_list))
+        return nib_fail_nomem(err, (size_t)n * sizeof *c->mem.page_list, "a list of pages");
+    NIB_TRY(list_pages(c, c->mem.page_list, err));
+    if ((uint64_t)n * sizeof(int32_t) > c->mem.pages.bytes) {
+        memory_region_close(&c->mem.pages);
+        NIB_TRY(memory_region_open(&c->mem.pages, c->base.device, c->setup.ledger, NIB_OWNER_TABLES,
+                                   (uint64_t)c->mem.max_page_list * sizeof(int32_t), false,
                                    "the lists of pages on the GPU", err));
     }
-    c->page_table = c->pages.at;
-    return send(c, c->pages.at, c->page_list, (uint64_t)n * sizeof(int32_t), err);
+    c->mem.page_table = c->mem.pages.at;
+    return send(c, c->mem.pages.at, c->mem.page_list, (uint64_t)n * sizeof(int32_t), err);
 }
 
 static void fill_tables(cuda *c, uint64_t at, int64_t n_row) {
     for (int t = 0; t < model_n_rope(cuda_model(c)); t++) {
         const uint64_t here = part(&at, n_row * model_rope_dim(cuda_model(c), t));
-        c->cos_sin[t] = (float *)(void *)(c->tables + here);
-        angles_fill(c, t, (float *)(void *)(c->tables_host + here));
+        c->mem.cos_sin[t] = (float *)(void *)(c->mem.tables + here);
+        angles_fill(c, t, (float *)(void *)(c->mem.tables_host + here));
     }
 }
 
@@ -347,14 +352,14 @@ static nib_status number_states(const cuda *c, const segment *s, int32_t *state,
 }
 
 static nib_status fill_states(cuda *c, const table_parts *p, nib_error *err) {
-    int32_t *const state = (int32_t *)(void *)(c->tables_host + p->state);
-    int32_t *const save = (int32_t *)(void *)(c->tables_host + p->save);
+    int32_t *const state = (int32_t *)(void *)(c->mem.tables_host + p->state);
+    int32_t *const save = (int32_t *)(void *)(c->mem.tables_host + p->save);
     if (!model_state_bytes(cuda_model(c)))
         return NIB_OK;
-    c->state = (int32_t *)(void *)(c->tables + p->state);
-    c->save = (int32_t *)(void *)(c->tables + p->save);
-    for (int i = 0; i < c->pass.n_segment; i++) {
-        const segment *s = &c->pass.segments[i];
+    c->mem.state = (int32_t *)(void *)(c->mem.tables + p->state);
+    c->mem.save = (int32_t *)(void *)(c->mem.tables + p->save);
+    for (int i = 0; i < c->now.pass.n_segment; i++) {
+        const segment *s = &c->now.pass.segments[i];
         NIB_TRY(number_states(c, s, state + s->row, save + s->row, err));
     }
     return NIB_OK;
@@ -362,16 +367,16 @@ static nib_status fill_states(cuda *c, const table_parts *p, nib_error *err) {
 
 nib_status gpu_workspace_send_tables(cuda *c, nib_error *err) {
     int64_t n_row = 0, n_page = 0, row = 0, page = 0;
-    for (int i = 0; i < c->pass.n_segment; i++) {
-        n_row += c->pass.segments[i].n_row;
-        n_page += newest_of(c) + gpu_workspace_pages_of(&c->pass.segments[i]);
+    for (int i = 0; i < c->now.pass.n_segment; i++) {
+        n_row += c->now.pass.segments[i].n_row;
+        n_page += newest_of(c) + gpu_workspace_pages_of(&c->now.pass.segments[i]);
     }
     const table_parts p = table_parts_of(cuda_model(c), n_row, n_page <= TABLE_PAGES ? n_page : 0);
-    int32_t *const first_page = (int32_t *)(void *)(c->tables_host + p.first_page);
-    int32_t *const position = (int32_t *)(void *)(c->tables_host + p.position);
-    int32_t *const token = (int32_t *)(void *)(c->tables_host + p.token);
-    for (int i = 0; i < c->pass.n_segment; i++) {
-        const segment *s = &c->pass.segments[i];
+    int32_t *const first_page = (int32_t *)(void *)(c->mem.tables_host + p.first_page);
+    int32_t *const position = (int32_t *)(void *)(c->mem.tables_host + p.position);
+    int32_t *const token = (int32_t *)(void *)(c->mem.tables_host + p.token);
+    for (int i = 0; i < c->now.pass.n_segment; i++) {
+        const segment *s = &c->now.pass.segments[i];
         page += newest_of(c);
         for (int64_t r = 0; r < s->n_row; r++, row++) {
             first_page[row] = (int32_t)page;
@@ -380,38 +385,38 @@ nib_status gpu_workspace_send_tables(cuda *c, nib_error *err) {
         }
         page += gpu_workspace_pages_of(s);
     }
-    c->coded = NULL;
-    c->first_page = (int32_t *)(void *)(c->tables + p.first_page);
-    c->position = (int32_t *)(void *)(c->tables + p.position);
-    c->token = (int32_t *)(void *)(c->tables + p.token);
-    c->page_table = (int32_t *)(void *)(c->tables + p.pages);
+    c->now.coded = NULL;
+    c->mem.first_page = (int32_t *)(void *)(c->mem.tables + p.first_page);
+    c->mem.position = (int32_t *)(void *)(c->mem.tables + p.position);
+    c->mem.token = (int32_t *)(void *)(c->mem.tables + p.token);
+    c->mem.page_table = (int32_t *)(void *)(c->mem.tables + p.pages);
     NIB_TRY(fill_states(c, &p, err));
     fill_tables(c, p.angles, n_row);
     if (n_page > TABLE_PAGES)
         NIB_TRY(send_pages(c, n_page, err));
     else
-        NIB_TRY(list_pages(c, (int32_t *)(void *)(c->tables_host + p.pages), err));
-    return send(c, c->tables, c->tables_host, p.end, err);
+        NIB_TRY(list_pages(c, (int32_t *)(void *)(c->mem.tables_host + p.pages), err));
+    return send(c, c->mem.tables, c->mem.tables_host, p.end, err);
 }
 
 nib_status gpu_workspace_send_changes(cuda *c, nib_error *err) {
-    const logit_processor *by = c->pass.processor;
+    const logit_processor *by = c->now.pass.processor;
     int64_t n_row = 0, n = 0;
-    c->change_rows = NULL;
+    c->mem.change_rows = NULL;
     if (!by)
         return NIB_OK;
-    for (int i = 0; i < c->pass.n_segment; i++)
-        n_row += c->pass.segments[i].n_row - c->pass.segments[i].head_row;
+    for (int i = 0; i < c->now.pass.n_segment; i++)
+        n_row += c->now.pass.segments[i].n_row - c->now.pass.segments[i].head_row;
     const uint64_t list_at = changes_at(n_row);
-    logit_row *row = (logit_row *)(void *)c->changes_host;
-    logit_change *const list = (logit_change *)(void *)(c->changes_host + list_at);
-    for (int i = 0; i < c->pass.n_segment; i++)
-        for (int64_t r = c->pass.segments[i].head_row; r < c->pass.segments[i].n_row; r++, row++) {
+    logit_row *row = (logit_row *)(void *)c->mem.changes_host;
+    logit_change *const list = (logit_change *)(void *)(c->mem.changes_host + list_at);
+    for (int i = 0; i < c->now.pass.n_segment; i++)
+        for (int64_t r = c->now.pass.segments[i].head_row; r < c->now.pass.segments[i].n_row; r++, row++) {
             row->first = (int32_t)n;
             row->n = (int32_t)by->changes(by->user, i, r, list + n, row);
             n += row->n;
         }
-    c->change_rows = (logit_row *)(void *)c->changes;
-    c->change_list = (logit_change *)(void *)(c->changes + list_at);
-    return send(c, c->changes, c->changes_host, list_at + (uint64_t)n * sizeof *list, err);
+    c->mem.change_rows = (logit_row *)(void *)c->mem.changes;
+    c->mem.change_list = (logit_change *)(void *)(c->mem.changes + list_at);
+    return send(c, c->mem.changes, c->mem.changes_host, list_at + (uint64_t)n * sizeof *list, err);
 }
