@@ -39,16 +39,14 @@ LDFLAGS += $(SAN)
 $(BUILD)/src/cli/%.o: CPPFLAGS += $(shell pkg-config --cflags $(CLI_PKGS) $(CLI_HEADERS))
 $(BUILD)/src/server/%.o: CPPFLAGS += $(shell pkg-config --cflags $(SERVER_HEADERS))
 
-# The instruction set belongs to a folder, so no body needs an #ifdef and one binary serves every CPU.
-ISA_avx2   := -mavx2 -mfma -mf16c
-ISA_avxvnni := -mavx2 -mfma -mf16c -mavxvnni
-ISA_avx512 := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
-ISA_amx    := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512 -mamx-tile -mamx-int8 -mamx-bf16
-ISA_avx512pop := $(ISA_avx512) -mavx512vpopcntdq
-ISA_avx512vbmi := $(ISA_avx512) -mavx512vbmi
+# The instruction set belongs to a folder, so no body needs an #ifdef and one binary serves every CPU. The folder's isa.mk
+# says its machine and the compiler's flags, which numbers/cpu/ shares. Folders of other machines are left out.
+include $(sort $(wildcard src/kernels/cpu/*/isa.mk))
+MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+OTHER_ISA := $(foreach n,$(notdir $(wildcard src/kernels/cpu/*)),$(if $(filter-out $(MACHINE),$(MACHINE_$n)),$n))
 isa_flags   = $(ISA_$(notdir $(patsubst %/,%,$(dir $<))))
 
-LIB_SRC := $(filter-out src/cli/% src/server/%,$(sort $(shell find src -name '*.c')))
+LIB_SRC := $(filter-out src/cli/% src/server/% $(foreach n,$(OTHER_ISA),src/kernels/cpu/$n/% src/numbers/cpu/$n/%),$(sort $(shell find src -name '*.c')))
 SERVER_SRC := $(sort $(wildcard src/server/*.c))
 CLI_SRC := $(sort $(shell find src/cli -name '*.c'))
 LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/%.o) $(BUILD)/gen/registry.o
@@ -100,9 +98,9 @@ CUDA_OBJ := $(FEW_GROUPS:%=$(BUILD)/gen/few_%.o) $(FEW_ALONE:%=$(BUILD)/src/kern
 CUDA_QUICK := $(shell $(NVCC) -Ofc max --version >/dev/null 2>&1 && echo -Ofc max)
 endif
 CUDA_LIB := $(if $(filter 1,$(CUDA)),$(BUILD)/libnibble-cuda.so)
-# Files with instructions that only 9.0a has are compiled for it, and are empty elsewhere.
+# Files with instructions that only 9.0a has test for it; they are compiled for it, and are empty elsewhere.
 comma := ,
-SM90A := $(foreach n,wide_mma wide_float batch_mma attend_wgmma linear_stream,$(BUILD)/src/kernels/cuda/$n.o)
+SM90A := $(patsubst %.cu,$(BUILD)/%.o,$(shell grep -lE 'NIB_SM90A|__CUDA_ARCH_FEAT_SM90_ALL' src/kernels/cuda/*.cu))
 $(SM90A) $(SM90A:.o=.few.o): CUDA_CODE := $(if $(filter 90,$(CUDA_ARCH)),-DNIB_SM90A) \
 	$(subst compute_90$(comma)code=sm_90,compute_90a$(comma)code=sm_90a,$(CUDA_CODE))
 
@@ -190,7 +188,7 @@ $(BUILD)/%.o: %.c
 # written at each run and replaced only when they change, so that removed files are noticed too.
 $(BUILD)/gen/registry.c $(BUILD)/gen/registry_cli.c: FORCE
 	@mkdir -p $(@D)
-	@new=$@.$$$$; sh tools/registry.sh $(if $(findstring _cli,$@),cli,lib) > $$new && \
+	@new=$@.$$$$; sh tools/registry.sh $(if $(findstring _cli,$@),cli,lib $(OTHER_ISA)) > $$new && \
 		if cmp -s $$new $@; then rm $$new; else mv $$new $@; fi
 $(BUILD)/gen/%.o: $(BUILD)/gen/%.c
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
