@@ -12,12 +12,7 @@ const arch_desc arch_deepseek_v2 = {
     .rope_hf = ROPE_INTERLEAVED,
     .rope_gguf = ROPE_INTERLEAVED,
     .flags = A_YARN_SCORES,
-    .tensors =
-        ARCH_TENSORS(ARCH_LLAMA_EMBED, ARCH_LLAMA_NORMS, ARCH_LATENT_ATTENTION, ARCH_LLAMA_MLP,
-                     {SLOT_ROUTER, "model.layers.%d.mlp.gate"},
-                     {SLOT_CHOICE_BIAS, "model.layers.%d.mlp.gate.e_score_correction_bias", T_OPTIONAL},
-                     ARCH_EXPERTS("model.layers.%d.mlp."),
-                     ARCH_SHARED_EXPERT("model.layers.%d.mlp.shared_experts."), ARCH_LLAMA_HEAD),
+    .tensors = ARCH_TENSORS(ARCH_DEEPSEEK),
     .only = ARCH_ONLY({"topk_method", "greedy|group_limited_greedy"}),
     .keys = ARCH_KEYS(
         ARCH_LATENT_KEYS,

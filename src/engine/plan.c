@@ -29,17 +29,22 @@ static nib_status look_for_device(const engine_core *e, nib_error *err) {
                     "backend '%s': %s; --vram SIZE plans for one of that size", e->kind->name, why.message);
 }
 
-static nib_status make(const char *name, const nib_engine_options *options, const nib_plan_options *how,
-                       plan *p, nib_error *err) {
-    static const nib_plan_options defaults = {0};
-    engine_core e;
+/* Headers and the device only. The caller closes the core, also after an error. */
+static nib_status open_for_plan(engine_core *e, const char *name, const nib_engine_options *options,
+                                nib_error *err) {
     nib_engine_options o;
     nib_engine_options_init(&o);
     o = options ? *options : o;
     o.vocab_only = false;
-    nib_status status = headers_open(&e, name, &o, NULL, err);
-    if (status == NIB_OK)
-        status = look_for_device(&e, err);
+    NIB_TRY(headers_open(e, name, &o, NULL, err));
+    return look_for_device(e, err);
+}
+
+static nib_status make(const char *name, const nib_engine_options *options, const nib_plan_options *how,
+                       plan *p, nib_error *err) {
+    static const nib_plan_options defaults = {0};
+    engine_core e;
+    nib_status status = open_for_plan(&e, name, options, err);
     if (status == NIB_OK)
         status = planning_make(&e, how ? how : &defaults, p, err);
     if (status == NIB_OK)
@@ -63,13 +68,7 @@ nib_status nib_plan(const char *name, const nib_engine_options *options, const n
 nib_status nib_plan_workload(const char *name, const nib_engine_options *options, const nib_workload *work,
                              nib_flow *out, nib_flow *bound, nib_error *err) {
     engine_core e;
-    nib_engine_options o;
-    nib_engine_options_init(&o);
-    o = options ? *options : o;
-    o.vocab_only = false;
-    nib_status status = headers_open(&e, name, &o, NULL, err);
-    if (status == NIB_OK)
-        status = look_for_device(&e, err);
+    nib_status status = open_for_plan(&e, name, options, err);
     if (status == NIB_OK)
         status = planning_workload(&e, work, out, bound, err);
     core_close(&e);

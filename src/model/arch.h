@@ -260,6 +260,38 @@ extern const arch_desc *const arch_registry[];
         {SLOT_UP_EXPS, .gguf = "blk.%d.ffn_up_exps|blk.%d.ffn_up.%d"}, {                                     \
         SLOT_DOWN_EXPS, .gguf = "blk.%d.ffn_down_exps|blk.%d.ffn_down.%d"                                    \
     }
+/* Layers of DeepSeek V2 and V3: latent attention; dense layers, then mixtures with a shared expert. */
+#define ARCH_DEEPSEEK                                                                                        \
+    ARCH_LLAMA_EMBED, ARCH_LLAMA_NORMS, ARCH_LATENT_ATTENTION, ARCH_LLAMA_MLP,                               \
+        {SLOT_ROUTER, "model.layers.%d.mlp.gate"},                                                           \
+        {SLOT_CHOICE_BIAS, "model.layers.%d.mlp.gate.e_score_correction_bias", T_OPTIONAL},                  \
+        ARCH_EXPERTS("model.layers.%d.mlp."), ARCH_SHARED_EXPERT("model.layers.%d.mlp.shared_experts."),     \
+        ARCH_LLAMA_HEAD
+/* LFM2, with and without experts. */
+#define ARCH_LFM2                                                                                            \
+    ARCH_LLAMA_EMBED, {SLOT_ATTN_NORM, "model.layers.%d.operator_norm"},                                     \
+        {SLOT_REC_IN, "model.layers.%d.conv.in_proj", .gguf = "blk.%d.shortconv.in_proj"},                   \
+        {SLOT_REC_CONV, "model.layers.%d.conv.conv", .gguf = "blk.%d.shortconv.conv"},                       \
+        {SLOT_REC_OUT, "model.layers.%d.conv.out_proj", .gguf = "blk.%d.shortconv.out_proj"},                \
+        {SLOT_Q, "model.layers.%d.self_attn.q_proj"}, {SLOT_K, "model.layers.%d.self_attn.k_proj"},          \
+        {SLOT_V, "model.layers.%d.self_attn.v_proj"}, {SLOT_O, "model.layers.%d.self_attn.out_proj"},        \
+        {SLOT_Q_NORM, "model.layers.%d.self_attn.q_layernorm"},                                              \
+        {SLOT_K_NORM, "model.layers.%d.self_attn.k_layernorm"}, {SLOT_FFN_NORM, "model.layers.%d.ffn_norm"}, \
+        {SLOT_GATE, "model.layers.%d.feed_forward.w1"}, {SLOT_UP, "model.layers.%d.feed_forward.w3"}, {      \
+        SLOT_DOWN, "model.layers.%d.feed_forward.w2"                                                         \
+    }
+#define ARCH_LFM2_HEAD                                                                                       \
+    {SLOT_OUT_NORM, "model.embedding_norm", .gguf = "token_embd_norm|output_norm"}, {                        \
+        SLOT_HEAD, "lm_head"                                                                                 \
+    }
+#define ARCH_LFM2_KEYS                                                                                       \
+    {HP_rec_tap, .hf = "conv_L_cache", .gguf = "shortconv.l_cache", .flags = K_DEFAULT, .value = 3},         \
+        {HP_norm_eps, .hf = "norm_eps|block_norm_eps", .flags = K_DEFAULT, .value = 1e-5},                   \
+        {HP_rope_theta, .flags = K_DEFAULT, .value = 1000000},                                               \
+        {HP_n_kv_head, .flags = K_DEFAULT, .value = 8},                                                      \
+        {HP_n_ctx_train, .flags = K_DEFAULT, .value = 128000}, {                                             \
+        HP_tied_head, .hf = "tie_word_embeddings|tie_embedding", .flags = K_DEFAULT, .value = 1              \
+    }
 /* Qwen3-Next and Qwen3.5. */
 #define ARCH_QWEN_DELTA                                                                                      \
     {SLOT_REC_CONV, "model.layers.%d.linear_attn.conv1d"},                                                   \

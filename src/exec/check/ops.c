@@ -303,20 +303,10 @@ static nib_status run_op(const walk *w, const op *o, nib_error *err) {
     case OP_CLAMP: k->clamp(x, o->u.num.value, out, o->n); break;
     case OP_SOFTCAP: k->softcap(x, o->u.num.value, out, o->n); break;
     case OP_XIELU: k->xielu(&o->u.xielu, x, out, o->n); break;
-    case OP_COPY:
-    case OP_SCALE_POS:
-    case OP_ROUTE:
-    case OP_MIX:
-    case OP_LIKE:
-    case OP_TIMES:
-    case OP_SHARE:
-    case OP_SOFTPLUS:
-    case OP_SPARSIFY:
+    default:
+        if (!row_op_is(o->kind))
+            return nib_fail(err, NIB_E_DEVICE, "the check back end does not support %s", op_name(o->kind));
         row_op(k, o, &(row_args){x, y, out, vector(w, o->w), vector(w, o->b), vector(w, o->w2), w->position});
-        break;
-    case OP_SHORTLIST:
-    case OP_COUNT:
-        return nib_fail(err, NIB_E_DEVICE, "the check back end does not support %s", op_name(o->kind));
     }
     return NIB_OK;
 }
