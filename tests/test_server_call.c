@@ -1,6 +1,6 @@
 /* The body of a request: the parsed call, and the errors of wrong bodies. cli_serve.sh tests this over HTTP.
  */
-#include "server/call.h"
+#include "server/job.h"
 
 #include "base/mem.h"
 #include "support/faults.h"
@@ -280,6 +280,25 @@ static void test_no_memory(void **state) {
     fail_msg("it never ends");
 }
 
+/* A stream that nobody reads keeps text, candidates and values: all of it is charged. */
+static void test_what_a_stream_keeps(void **state) {
+    server s = {0};
+    answer answers[2] = {{.cap_likely = 10}, {.cap_likely = 5}};
+    job j = {.s = &s, .n_answer = 2, .answers = answers, .n_kept = 1000};
+    (void)state;
+    buffer_add(&answers[1].text, "text", 4);
+    buffer_add(&j.out, "out", 3);
+    const uint64_t text = answers[1].text.cap + j.out.cap;
+    assert_int_equal(job_buffered(&j), text);
+    job_charge(&j);
+    assert_int_equal(s.n_text, text + 15 * sizeof(nib_candidate) + 1000);
+    buffer_clear(&answers[1].text);
+    buffer_clear(&j.out);
+    j.n_kept = -8; /* more was freed than writing had taken */
+    job_charge(&j);
+    assert_int_equal(s.n_text, 15 * sizeof(nib_candidate));
+}
+
 int main(void) {
     usual = (server_defaults){.max_tokens = -1, .seed = -1};
     nib_sampling_init(&usual.sampling);
@@ -294,6 +313,7 @@ int main(void) {
         cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_what_is_wrong_is_named),
         cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_what_a_stream_keeps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -305,5 +305,6 @@ bool answer_parser_feed(answer_parser *s, const char *text, size_t n_byte, bool 
                 : s->calls ? call(s, last, &to)
                 : s->begun ? answer(s, last, &to)
                            : begin(s, last, &to);
+    buffer_trim(&s->held);
     return !s->held.no_memory;
 }

@@ -59,6 +59,16 @@ void buffer_json_raw(buffer *b, json_t *value, json_t *const *raw, size_t n) {
     json_decref(value);
 }
 
+void buffer_trim(buffer *b) {
+    buffer left = {.no_memory = b->no_memory};
+    if (buffer_left(b) > b->cap / 2)
+        return;
+    if (buffer_left(b))
+        buffer_add(&left, b->data + b->taken, buffer_left(b));
+    mem_free(b->data);
+    *b = left;
+}
+
 size_t buffer_left(const buffer *b) {
     return b->n - b->taken;
 }

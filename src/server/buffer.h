@@ -25,6 +25,8 @@ void buffer_json(buffer *b, json_t *value);
 void buffer_json_raw(buffer *b, json_t *value, json_t *const *raw, size_t n);
 /* Bytes that buffer_take has not returned yet. */
 size_t buffer_left(const buffer *b);
+/* Frees what buffer_take has returned, when that is at least half of the memory. */
+void buffer_trim(buffer *b);
 /* Moves up to n bytes to out and returns their number. */
 size_t buffer_take(buffer *b, char *out, size_t n);
 

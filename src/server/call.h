@@ -53,6 +53,9 @@ typedef struct call {
 bool call_parse(call_kind kind, const char *text, size_t n_byte, const server_defaults *usual, call *out,
                 fault *why);
 void call_clear(call *c);
+/* Frees what only the prompts and the batch's requests are made from: while the call is answered, only tools,
+ * the choice among them, stop strings, and prompts that the answer repeats are left. */
+void call_reduce(call *c);
 
 /* The same for the bodies of other APIs, which are converted to chat calls: Ollama's /api/chat and
  * /api/generate (with "raw": a completion; without messages or prompt, both members are NULL and the request

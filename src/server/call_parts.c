@@ -171,6 +171,30 @@ void call_clear(call *c) {
     *c = (call){0};
 }
 
+void call_reduce(call *c) {
+    static const char *const named_again[] = {"tools", "tool_choice", "stop", "stop_sequences", "options"};
+    const char *name;
+    void *next;
+    json_t *v;
+    json_decref(c->messages);
+    json_decref(c->variables);
+    c->messages = c->variables = NULL;
+    if (!c->echo) {
+        json_decref(c->prompts);
+        c->prompts = NULL;
+    }
+    json_object_foreach_safe(c->body, next, name, v) {
+        bool kept = false;
+        for (size_t i = 0; i < NUM_COUNT(named_again); i++)
+            kept = kept || !strcmp(name, named_again[i]);
+        if (!kept)
+            json_object_del(c->body, name);
+    }
+    c->prefill = NULL;
+    nib_free(c->grammar);
+    c->grammar = NULL;
+}
+
 static bool add_stop(call *c, const char *field, const json_t *v, fault *why) {
     if (!json_is_string(v))
         return fault_field(why, field, "expected a string or an array of them, found %s", json_type_name(v));

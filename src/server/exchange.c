@@ -149,7 +149,8 @@ static bool is_too_long(const exchange *x) {
 
 /* ---- memory ---- */
 
-/* What is built for a request: values and text, within what replies on their way leave of the share. */
+/* What is built for a request: values and text, within what replies on their way and requests that are being
+ * answered leave of the share. */
 typedef struct building {
     mem_bound bound;
     size_t lost;
@@ -157,7 +158,7 @@ typedef struct building {
 
 static void build_begin(const server *s, building *b) {
     const uint64_t share = VALUES_SHARE(s->options.request_bytes);
-    mem_bound_set(&b->bound, share - NUM_MIN(share, s->n_reply));
+    mem_bound_set(&b->bound, share - NUM_MIN(share, s->n_reply + s->n_value));
     b->lost = jsonx_lost();
 }
 
@@ -169,16 +170,31 @@ static bool build_end(building *b) {
 
 /* bounded: the share was too small, and the same request fails again unless others have a part of it. */
 static void fault_memory(exchange *x, bool bounded) {
-    if (x->why.status)
+    const bool alone = x->s->n_reply + x->s->n_value == 0;
+    if (x->why.status && (!bounded || (alone && x->why.status == 413)))
         return;
-    if (bounded && x->s->n_reply == 0) {
+    x->why = (fault){0};
+    if (bounded && alone) {
         fault_set(&x->why, 413, NULL,
-                  "the reply needs more memory than is reserved for one: expected a "
-                  "smaller request");
+                  "the request or its reply needs more memory than is reserved for one: expected a smaller "
+                  "request");
         return;
     }
     x->why.retry_s = 1;
     fault_set(&x->why, 503, "out_of_memory", "the memory for requests is used up: try again");
+}
+
+/* A job keeps the body's values and its prompts until it is freed. False: there is no place for them. */
+static bool charge_job(exchange *x, const building *b) {
+    server *s = x->s;
+    const uint64_t n = (uint64_t)NUM_MAX(b->bound.now, 0);
+    if (!x->job)
+        return true;
+    if (s->n_value + n > REQUESTS_SHARE(s->options.request_bytes))
+        return false;
+    x->job->n_value = n;
+    s->n_value += n;
+    return true;
 }
 
 /* ---- answers ---- */
@@ -231,7 +247,7 @@ void exchange_write_whole(exchange *x) {
 /* Replies stay in memory until their clients have read them. */
 static void charge_reply(exchange *x) {
     server *s = x->s;
-    const uint64_t max = VALUES_SHARE(s->options.request_bytes) / 2;
+    const uint64_t max = REPLIES_SHARE(s->options.request_bytes);
     if (!x->why.status && x->reply.cap > max - NUM_MIN(s->n_reply, max))
         fault_memory(x, true);
     if (x->why.status)
@@ -263,10 +279,12 @@ static ssize_t read_stream(void *user, uint64_t at, char *out, size_t max) {
     ssize_t n;
     (void)at;
     pthread_mutex_lock(&x->s->lock);
+    const int64_t before = (int64_t)job_buffered(j);
     build_begin(x->s, &b);
     job_write(j);
     if (!build_end(&b))
         j->out.no_memory = true;
+    j->n_kept += b.bound.now - ((int64_t)job_buffered(j) - before);
     n = (ssize_t)buffer_take(&j->out, out, max);
     if (!j->out.no_memory && buffer_left(&j->out) == 0)
         buffer_clear(&j->out);
@@ -325,9 +343,10 @@ bool exchange_handle(exchange *x) {
     if (waits)
         return false;
     x->handled = true;
-    if (!whole || x->reply.no_memory) { /* a part of the request or of the reply may be missing */
+    const bool fits = charge_job(x, &b);
+    if (!whole || x->reply.no_memory || b.bound.refused || !fits) { /* something may be missing */
         exchange_drop_job(x);
-        fault_memory(x, b.bound.refused);
+        fault_memory(x, b.bound.refused || !fits);
     }
     drop_body(x);
     return true;

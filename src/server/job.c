@@ -23,6 +23,7 @@ static void job_free(job *j) {
     pthread_mutex_lock(&j->s->lock);
     j->s->n_embedding -= j->counted;
     j->s->n_text -= j->n_text;
+    j->s->n_value -= j->n_value;
     pthread_mutex_unlock(&j->s->lock);
     if (j->model)
         model_release(j->model);
@@ -139,12 +140,27 @@ static bool can_wait(const job *j) {
 
 /* ---- text that clients do not read ---- */
 
-void job_charge(job *j) {
+uint64_t job_buffered(const job *j) {
     uint64_t n = j->out.cap + j->said.cap;
     for (size_t i = 0; i < j->n_answer; i++)
         n += j->answers[i].text.cap;
+    return n;
+}
+
+void job_charge(job *j) {
+    uint64_t n = job_buffered(j) + (uint64_t)NUM_MAX(j->n_kept, 0);
+    for (size_t i = 0; i < j->n_answer; i++)
+        n += j->answers[i].cap_likely * sizeof *j->answers[i].likely;
     j->s->n_text += n - j->n_text;
     j->n_text = n;
+}
+
+/* Guarded. Nothing more is kept of the answer's tokens. */
+static void drop_candidates(answer *a) {
+    mem_free(a->likely);
+    a->likely = NULL;
+    a->n_likely = a->cap_likely = a->n_likely_written = 0;
+    a->no_memory = true;
 }
 
 /* Guarded. Frees what was not read: the client gets an error, and nothing more is computed for it. */
@@ -153,8 +169,13 @@ static void drop_text(job *j) {
     job_cancel(j);
     buffer_clear(&j->out);
     buffer_clear(&j->said);
-    for (size_t i = 0; i < j->n_answer; i++)
+    for (size_t i = 0; i < j->n_answer; i++) {
         buffer_clear(&j->answers[i].text);
+        drop_candidates(&j->answers[i]);
+    }
+    json_decref(j->items);
+    j->items = NULL;
+    j->n_kept = 0;
     j->out.no_memory = true;
     job_charge(j);
 }
@@ -210,9 +231,14 @@ static void keep_candidates(answer *a, nib_candidate drawn, const nib_candidate 
 
 static void on_candidates(void *user, nib_candidate drawn, const nib_candidate *top, int32_t n_top) {
     answer *a = user;
-    pthread_mutex_lock(&a->of->s->lock);
+    job *j = a->of;
+    pthread_mutex_lock(&j->s->lock);
     keep_candidates(a, drawn, top, n_top);
-    pthread_mutex_unlock(&a->of->s->lock);
+    if (j->at && j->call.stream) {
+        job_charge(j);
+        drop_most(j->s);
+    }
+    pthread_mutex_unlock(&j->s->lock);
 }
 
 /* Guarded. With echo the log-probabilities begin with the prompt's first token, which has none. */
@@ -378,6 +404,8 @@ bool job_begin(exchange *x, call *c, const dialect *how, fault *why) {
     for (size_t i = 0; prompts && i < n; i++)
         nib_free(prompts[i].tokens);
     mem_free(prompts);
+    if (j)
+        call_reduce(&j->call);
     if (good)
         x->job = j;
     else if (j)

@@ -40,7 +40,9 @@ struct job {
     served *model;        /* held */
     embedding *embedding; /* NULL: it has answers. Else one, which is not in the batch */
     uint64_t counted;     /* of it, in the server's n_embedding */
-    uint64_t n_text;      /* guarded: bytes of a stream's text in the server's n_text */
+    uint64_t n_text;      /* guarded: bytes of a stream in the server's n_text */
+    int64_t n_kept;       /* guarded: bytes of values that writing a stream has kept: items, parsers */
+    uint64_t n_value;     /* in the server's n_value */
     const dialect *how;
     call call;
     uint64_t client; /* the exchange's */
@@ -72,8 +74,10 @@ bool job_begin(exchange *x, call *c, const dialect *how, fault *why);
 /* The same for a body that was parsed to c with this result, in the dialect of the exchange's route. */
 void job_begin_parsed(exchange *x, call *c, bool parsed);
 void job_release(job *j);
-void job_write(job *j);  /* guarded: writes new output to `out` */
-void job_charge(job *j); /* guarded: counts what the client of a stream has not read in s->n_text */
+void job_write(job *j);              /* guarded: writes new output to `out` */
+uint64_t job_buffered(const job *j); /* guarded: bytes of its buffers of text */
+void job_charge(
+    job *j); /* guarded: counts what is kept of a stream until its client has read it in s->n_text */
 void job_cancel(job *j); /* guarded */
 /* Tokens of all ended answers: of prompts, reused from the cache; generated. */
 size_t job_cached(const job *j);

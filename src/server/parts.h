@@ -27,10 +27,14 @@ extern const double
 
 /* Shares of options.request_bytes: divisors for received bodies, connections, and the text of streams that
  * their clients have not read; the probabilities of one request's tokens, or embeddings, have 3/16; the
- * values, text and tokens of the body that is parsed, and replies until they are read, have 3/8. */
+ * values, text and tokens of the body that is parsed, of requests until they are answered, and replies until
+ * they are read have 3/8: requests and replies at most so much of it that 1/8 of it is left to write a reply.
+ */
 enum { SHARE_BODIES = 4, SHARE_CONNECTIONS = 8, SHARE_TEXTS = 16 };
 #define LOGPROBS_SHARE(bytes) ((bytes) / 16 * 3)
 #define VALUES_SHARE(bytes)   ((bytes) / 8 * 3)
+#define REQUESTS_SHARE(bytes) (VALUES_SHARE(bytes) / 8 * 3)
+#define REPLIES_SHARE(bytes)  (VALUES_SHARE(bytes) / 2)
 
 typedef struct server_counts { /* since server_open; guarded */
     uint64_t n_request, n_refused, n_cancelled, n_failed;
@@ -67,8 +71,9 @@ struct server {
     /* bytes of bodies and replies; added by the thread that makes an exchange, subtracted by the one that
      * frees it */
     atomic_uint_least64_t n_body, n_reply;
-    uint64_t n_embedding; /* guarded: bytes of unanswered embeddings */
-    uint64_t n_text;      /* guarded: bytes of streams that their clients have not read */
+    atomic_uint_least64_t n_value; /* bytes of parsed bodies and prompts of jobs */
+    uint64_t n_embedding;          /* guarded: bytes of unanswered embeddings */
+    uint64_t n_text;               /* guarded: bytes kept of streams until their clients have read them */
     server_counts counts;
     const server_host *runs; /* while it computes */
 };
