@@ -71,7 +71,7 @@ static void tokens(void **state) {
         const char *path = tiny_model("tokens.gguf", &shape);
         for (size_t c = 0; c < sizeof how / sizeof *how; c++) {
             nib_result with, without;
-            assert_int_equal(tokens_of(path, options(NIB_SHORTLIST_ON), &how[c], &with), 39);
+            assert_int_equal(tokens_of(path, options(NIB_SHORTLIST_ON), &how[c], &with), 40);
             assert_int_equal(tokens_of(path, options(NIB_SHORTLIST_OFF), &how[c], &without), 0);
             assert_int_equal(with.n_token, 40);
             assert_int_equal(without.n_token, 40);

@@ -143,8 +143,6 @@ static void after_a_cancelled_pass(void **state) {
 static void from_a_checkpoint(void **state) {
     (void)state;
     int32_t tokens[N_TOKEN];
-    int64_t n_computed = 0;
-    const sync_options o = {.first_row = -1, .n_computed = &n_computed};
     tokens_of(tokens, 4);
     for (size_t m = 0; m < NUM_COUNT(models); m++) {
         nib_engine *e = open_engine(models[m], 2, 128, NIB_KV_F32);
@@ -152,15 +150,11 @@ static void from_a_checkpoint(void **state) {
         static const struct {
             int n, computed;
         } cases[] = {{100, 100}, {70, 6}, {90, 20}, {65, 1}, {64, 64}, {100, 36}};
-        for (size_t i = 0; i < NUM_COUNT(cases); i++) {
-            assert_int_equal(session_sync(s, tokens, (size_t)cases[i].n, &o, NULL), NIB_OK);
-            assert_int_equal(n_computed, cases[i].computed);
-        }
-        assert_int_equal(session_sync(other, tokens, 80, &o, NULL), NIB_OK);
-        assert_int_equal(n_computed, 16);
+        for (size_t i = 0; i < NUM_COUNT(cases); i++)
+            assert_int_equal(session_must_compute(s, tokens, cases[i].n), cases[i].computed);
+        assert_int_equal(session_must_compute(other, tokens, 80), 16);
         tokens[20]++; /* other tokens, other pages */
-        assert_int_equal(session_sync(third, tokens, 80, &o, NULL), NIB_OK);
-        assert_int_equal(n_computed, 80);
+        assert_int_equal(session_must_compute(third, tokens, 80), 80);
         check_sync(third, e, tokens, 100);
         tokens[20]--;
         check_sync(other, e, tokens, 100);

@@ -21,7 +21,7 @@ void nib_batch_options_init(nib_batch_options *options) {
 }
 
 static nib_status set_options(nib_batch *b, const nib_batch_options *o, nib_error *err) {
-    const backend_rows *rows = &b->on.step->backend->rows;
+    const backend_rows *rows = &b->driver.on.step->backend->rows;
     if (o->n_sequence < 0 || o->n_sequence > MAX_SEQUENCES || o->n_ctx < 0 || o->n_position < 0 ||
         o->n_prompt < 0 || o->n_draft < -DRAFT_MAX || o->n_draft > DRAFT_MAX || o->n_draft_min < 0 ||
         !(o->latency_s >= 0) || (o->kv_type != 0 && !engine_kv_type(o->kv_type, &b->kv_type)))
@@ -31,7 +31,7 @@ static nib_status set_options(nib_batch *b, const nib_batch_options *o, nib_erro
                         MAX_SEQUENCES, DRAFT_MAX, (long)o->n_sequence, (long long)o->n_ctx,
                         (long long)o->n_position, (long long)o->n_prompt, o->kv_type, (long)o->n_draft);
     b->n_slot = o->n_sequence ? o->n_sequence : DEFAULT_SEQUENCES;
-    b->n_ctx = o->n_ctx ? o->n_ctx : b->on.n_ctx;
+    b->n_ctx = o->n_ctx ? o->n_ctx : b->driver.on.n_ctx;
     b->n_prompt = o->n_prompt ? o->n_prompt : rows->n_pass;
     b->latency_s = o->latency_s;
     const sweep_kind kinds[] = {[NIB_SCHEDULE_REFILL] = SWEEP_REFILL,
@@ -47,8 +47,8 @@ static nib_status set_options(nib_batch *b, const nib_batch_options *o, nib_erro
                          .spacing = o->n_spread};
     b->optimistic = o->optimistic;
     b->prompts_first = o->prompts_first;
-    b->n_draft = o->n_draft < 0 ? NUM_MIN(-(int64_t)o->n_draft, b->on.n_draft) : o->n_draft;
-    b->n_draft_min = o->n_draft_min;
+    b->driver.n_draft = o->n_draft < 0 ? NUM_MIN(-(int64_t)o->n_draft, b->driver.on.n_draft) : o->n_draft;
+    b->driver.n_draft_min = o->n_draft_min;
     const int64_t pages = kv_table_pages(b->kv_type, b->n_ctx);
     NIB_TRY(engine_check_positions(b->engine, b->kv_type, b->n_ctx, err));
     if (b->n_slot > rows->n_pass)
@@ -65,30 +65,29 @@ static nib_status set_options(nib_batch *b, const nib_batch_options *o, nib_erro
 static nib_status open_slots(nib_batch *b, const sequence_memory *memory, nib_error *err) {
     const uint64_t tokens = (uint64_t)b->n_slot * (uint64_t)b->n_ctx * sizeof(int32_t);
     b->slots = mem_calloc((size_t)b->n_slot, sizeof *b->slots);
-    b->order = mem_calloc((size_t)b->n_slot, sizeof *b->order);
-    b->segments = mem_calloc((size_t)b->n_slot, sizeof *b->segments);
-    b->parted = mem_calloc((size_t)b->n_slot, sizeof *b->parted);
     b->aged = mem_calloc((size_t)b->n_slot, sizeof *b->aged);
-    if (!b->slots || !b->order || !b->segments || !b->parted || !b->aged)
+    if (!b->slots || !b->aged)
         return nib_fail_nomem(err, (size_t)b->n_slot * sizeof *b->slots, "a batch's sequences");
-    NIB_TRY(memory_region_open(&b->memory, device_host(), b->on.ledger, NIB_OWNER_ACTIVATIONS, tokens, true,
-                               "a batch's tokens", err));
+    NIB_TRY(driver_open(&b->driver, b->n_slot, err));
+    NIB_TRY(memory_region_open(&b->memory, device_host(), b->driver.on.ledger, NIB_OWNER_ACTIVATIONS, tokens,
+                               true, "a batch's tokens", err));
     memory_region_touch(&b->memory, tokens);
     NIB_TRY(batch_prompts_open(b, err));
     for (int32_t i = 0; i < b->n_slot; i++) {
         b->aged[i] = &b->slots[i];
-        NIB_TRY(sequence_open(&b->slots[i].of, memory, b->n_ctx, (int32_t *)b->memory.at + i * b->n_ctx, true,
-                              err));
+        b->slots[i].on.index = i;
+        NIB_TRY(sequence_open(&b->slots[i].on.of, memory, b->n_ctx, (int32_t *)b->memory.at + i * b->n_ctx,
+                              true, err));
     }
     return NIB_OK;
 }
 
 static nib_status open_cache(nib_batch *b, uint64_t bytes, nib_error *err) {
-    const device *d = b->on.step->backend->device;
+    const device *d = b->driver.on.step->backend->device;
     device_info where;
     d->kind->info(d, &where);
     if (bytes == NIB_AUTO)
-        bytes = where.host_reads ? 0 : NUM_MIN(ledger_free(b->on.ledger, NIB_TIER_RAM) / 4, CACHE_RAM);
+        bytes = where.host_reads ? 0 : NUM_MIN(ledger_free(b->driver.on.ledger, NIB_TIER_RAM) / 4, CACHE_RAM);
     return kv_pool_keep(b->pages, bytes, &b->n_kept, err);
 }
 
@@ -101,19 +100,19 @@ static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error
     b->n_page_free = b->n_page;
     NIB_TRY(open_cache(b, o->cache_ram, err));
     NIB_TRY(open_slots(b, &memory, err));
-    if (b->n_draft > 0 && model_state_bytes(b->on.m) > 0)
+    if (b->driver.n_draft > 0 && model_state_bytes(b->driver.on.m) > 0)
         engine_log(b->engine, "no speculation: this model has recurrent layers, whose state cannot drop "
                               "rejected tokens");
-    if (o->draft && b->n_draft > 0)
-        NIB_TRY(draft_model_open(o->draft, b->engine, b->n_slot, b->n_ctx, &b->draft_model, err));
+    if (o->draft && b->driver.n_draft > 0)
+        NIB_TRY(draft_model_open(o->draft, b->engine, b->n_slot, b->n_ctx, &b->driver.draft_model, err));
     if (o->prefix_cache)
         NIB_TRY(engine_open_prefixes(b->engine, b->kv_type, o->prefix_cache,
                                      o->prefix_bytes ? o->prefix_bytes : PREFIX_BYTES, b->n_ctx, &b->disk,
                                      err));
     nib_memory now; /* raise the planned peak: the engine's own plan reserves one sequence */
-    ledger_report(b->on.ledger, &now);
-    ledger_plan(b->on.ledger, NIB_TIER_RAM,
-                NUM_MAX(now.tier[NIB_TIER_RAM].planned, ledger_promised(b->on.ledger, NIB_TIER_RAM)));
+    ledger_report(b->driver.on.ledger, &now);
+    ledger_plan(b->driver.on.ledger, NIB_TIER_RAM,
+                NUM_MAX(now.tier[NIB_TIER_RAM].planned, ledger_promised(b->driver.on.ledger, NIB_TIER_RAM)));
     return NIB_OK;
 }
 
@@ -125,8 +124,8 @@ nib_status nib_batch_open(nib_engine *e, const nib_batch_options *options, nib_b
     if (!b)
         return nib_fail_nomem(err, sizeof *b, "the batch");
     b->engine = e;
-    b->on = engine_parts_of(e);
-    b->kv_type = b->on.kv_type;
+    b->driver.on = engine_parts_of(e);
+    b->kv_type = b->driver.on.kv_type;
     pthread_mutex_init(&b->lock, NULL);
     const nib_status status = open_batch(b, options ? options : &usual, err);
     if (status == NIB_OK)
@@ -145,26 +144,24 @@ void nib_batch_close(nib_batch *b) {
     if (!b)
         return;
     for (int32_t i = 0; b->slots && i < b->n_slot; i++) {
-        generation_close(&b->slots[i].g);
+        generation_close(&b->slots[i].on.g);
         batch_request_free(b->slots[i].r);
-        sequence_close(&b->slots[i].of);
+        sequence_close(&b->slots[i].on.of);
     }
     for (int c = 0; c < b->fairness.n; c++)
         free_list(&b->queue[c]);
     free_list(&b->done);
     kv_disk_close(b->disk);
-    draft_model_close(b->draft_model);
+    draft_model_close(b->driver.draft_model);
     if (b->pages)
         kv_pool_unkeep(b->pages, b->n_kept);
     if (b->pages)
         kv_pool_unreserve(b->pages, b->n_page);
     memory_region_close(&b->memory);
     mem_free(b->slots);
-    mem_free(b->order);
-    mem_free(b->parted);
     mem_free(b->aged);
     batch_prompts_close(b);
-    mem_free(b->segments);
+    driver_close(&b->driver);
     pthread_mutex_destroy(&b->lock);
     mem_free(b);
 }

@@ -18,8 +18,8 @@ enum { SPARE_PAGES = 1 };
 
 /* Number of pages for the positions of the next step. */
 static int64_t pages_now(const nib_batch *b, const slot *s) {
-    const int64_t max = batch_positions_of(b, &s->r->options);
-    return kv_table_pages(b->kv_type, NUM_MIN(s->of.n_token + b->n_draft, max));
+    const int64_t max = driver_positions(&s->r->options, b->n_ctx);
+    return kv_table_pages(b->kv_type, NUM_MIN(s->on.of.n_token + b->driver.n_draft, max));
 }
 
 /* Whether at least n pages are counted again, in a second account or a further one. Of each slot only those
@@ -27,8 +27,8 @@ static int64_t pages_now(const nib_batch *b, const slot *s) {
 static bool are_counted_again(const nib_batch *b, int64_t n) {
     for (int32_t i = 1; i < b->n_slot && n > 0; i++) {
         int64_t max = 0;
-        for (int32_t k = 0; k < i && b->slots[i].of.n > 0; k++)
-            max = NUM_MAX(max, sequence_common(&b->slots[i].of, &b->slots[k].of));
+        for (int32_t k = 0; k < i && b->slots[i].on.of.n > 0; k++)
+            max = NUM_MAX(max, sequence_common(&b->slots[i].on.of, &b->slots[k].on.of));
         n -= max;
     }
     return n <= 0;
@@ -44,7 +44,7 @@ static const slot *find_shareable(const nib_batch *b, const int32_t *tokens, int
     const slot *found = NULL;
     *n_page = 0;
     for (int32_t i = 0; i < b->n_slot && n >= KV_BLOCK; i++) {
-        const int64_t each = sequence_shareable(&b->slots[i].of, tokens, n);
+        const int64_t each = sequence_shareable(&b->slots[i].on.of, tokens, n);
         if (each > *n_page) {
             *n_page = each;
             found = &b->slots[i];
@@ -57,7 +57,7 @@ void batch_share(nib_batch *b, slot *s, const int32_t *tokens, int64_t n) {
     int64_t n_page;
     const slot *from = find_shareable(b, tokens, n, &n_page);
     if (from)
-        sequence_share(&s->of, &from->of, n_page);
+        sequence_share(&s->on.of, &from->on.of, n_page);
 }
 
 bool batch_loads(nib_batch *b) {
@@ -69,14 +69,14 @@ bool batch_loads(nib_batch *b) {
 }
 
 static void pause_slot(nib_batch *b, slot *s) {
-    const int64_t n = sequence_described(&s->of);
-    s->of.n = kv_table_keep(&s->of.kv, 0);
+    const int64_t n = sequence_described(&s->on.of);
+    s->on.of.n = kv_table_keep(&s->on.of.kv, 0);
     b->n_page_free += s->n_page;
     s->n_page = 0;
     s->paused = true;
     b->n_paused++;
     if (b->disk && n > 0)
-        kv_disk_save(b->disk, s->of.tokens, (int64_t)s->r->options.n_prompt, n, true);
+        kv_disk_save(b->disk, s->on.of.tokens, (int64_t)s->r->options.n_prompt, n, true);
 }
 
 /* The paused answer that was admitted first; NULL: none. */
@@ -129,13 +129,13 @@ void batch_preempt(nib_batch *b) {
 bool batch_resume(nib_batch *b) {
     for (slot *s; (s = first_paused(b));) {
         const int64_t max = batch_pages_of(b, &s->r->options), need = pages_now(b, s);
-        const int64_t n = NUM_MIN(s->of.n_token - 1, s->of.n_shared);
+        const int64_t n = NUM_MIN(s->on.of.n_token - 1, s->on.of.n_shared);
         int64_t n_page;
-        find_shareable(b, s->of.tokens, n, &n_page);
+        find_shareable(b, s->on.of.tokens, n, &n_page);
         if (!are_free(b, NUM_MIN(need + SPARE_PAGES, max) - n_page))
             return false;
         s->paused = false;
-        batch_share(b, s, s->of.tokens, n);
+        batch_share(b, s, s->on.of.tokens, n);
         s->loads = batch_loads(b);
         grow(b, s, need);
     }

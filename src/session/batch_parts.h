@@ -2,10 +2,8 @@
 #ifndef NIB_SESSION_BATCH_PARTS_H
 #define NIB_SESSION_BATCH_PARTS_H
 
-#include "engine/engine.h"
-#include "exec/step.h"
-#include "sequence/draft.h"
 #include "session/draft_model.h"
+#include "session/driver.h"
 #include "session/prefill_budget.h"
 #include "session/fairness.h"
 #include "schedule/sweeps.h"
@@ -19,9 +17,7 @@ typedef struct request {
     nib_result result;
     nib_error how; /* the status and message with which it ended */
     atomic_bool cancelled;
-    double begun; /* time at which its prompt was first computed; 0: not yet */
-    double first; /* time of its first token */
-    int client;   /* index of its counter in `fairness` */
+    int client; /* index of its counter in `fairness` */
 } request;
 
 typedef struct request_list {
@@ -29,18 +25,12 @@ typedef struct request_list {
 } request_list;
 
 typedef struct slot {
-    sequence of;
-    generation g;
-    request *r;       /* NULL: the slot is free */
-    int64_t n_page;   /* maximum pages that it may refer to (batch_pages.c) */
-    bool paused;      /* preempted: it has no pages and waits for them */
-    int64_t n_row;    /* rows in the current step */
-    int64_t head_row; /* the first of these rows whose logits are needed */
-    double served;    /* counter of its client at the beginning of this step */
-    draft draft;
-    int64_t n_fed; /* rows of this step whose logits gave a token */
-    bool follows;  /* the next row of this step is the token that was drawn */
-    bool loads;    /* the disk may have more pages of its prompt, and reading them is worth it */
+    driver_slot on; /* the first member: the slots of a pass are these */
+    request *r;     /* NULL: the slot is free */
+    int64_t n_page; /* maximum pages that it may refer to (batch_pages.c) */
+    bool paused;    /* preempted: it has no pages and waits for them */
+    bool loads;     /* the disk may have more pages of its prompt, and reading them is worth it */
+    double served;  /* counter of its client at the beginning of this step */
 } slot;
 
 /* The prompts of a step (batch_prompts.c). */
@@ -54,39 +44,31 @@ typedef struct batch_prompts {
 
 struct nib_batch {
     nib_engine *engine;
-    engine_parts on; /* the engine's parts */
+    driver driver;
     kv_pool *pages;
     kv_disk *disk;         /* NULL: none */
     double load_s;         /* average time of reading a page from it; 0: unknown */
     uint64_t n_not_loaded; /* prompts that were computed because that is faster */
     type_id kv_type;
     int64_t n_ctx, n_prompt;
-    int64_t n_draft, n_draft_min;
-    draft_cost cost;
-    draft_model *draft_model; /* NULL: no draft model */
     prefill_budget prefill;
-    double latency_s;    /* target of a step with running answers; 0: none */
-    fairness fairness;   /* under the lock */
-    sweeps sweeps;       /* when requests enter */
-    int64_t n_decode;    /* rows in this step that produce tokens: of answers, and the last rows of prompts */
-    int64_t n_generated; /* by_role: generated rows of this step */
-    int32_t n_best;      /* number of a row's largest logits that this pass's answers read; 0: all */
-    bool optimistic;     /* optimistic admission: before all pages that a request may need are free */
-    bool prompts_first;  /* nothing decodes while a prompt has rows left */
-    uint64_t n_paused;   /* preempted answers; under the lock */
-    bool decodes;        /* no prompt has rows in this step */
+    double latency_s;   /* target of a step with running answers; 0: none */
+    fairness fairness;  /* under the lock */
+    sweeps sweeps;      /* when requests enter */
+    int64_t n_decode;   /* rows in this step that produce tokens: of answers, and the last rows of prompts */
+    bool optimistic;    /* optimistic admission: before all pages that a request may need are free */
+    bool prompts_first; /* nothing decodes while a prompt has rows left */
+    uint64_t n_paused;  /* preempted answers; under the lock */
+    bool decodes;       /* no prompt has rows in this step */
     uint64_t n_proposed, n_right; /* tokens; under the lock */
     int64_t n_page;               /* reserved pages, for sequences */
     int64_t n_kept;               /* pages reserved beyond them, for the content of ended sequences */
     int64_t n_page_free; /* n_page without all accounts (batch_pages.c); a page in several accounts is
                             subtracted for each, so it may be negative */
     int32_t n_slot;
-    slot *slots;       /* [n_slot] */
-    slot **order;      /* [n_slot]: slots with rows in this step, in the order of `segments` */
-    segment *segments; /* [n_slot], in the order of `order` */
+    slot *slots; /* [n_slot] */
     batch_prompts prompts;
     slot **aged;                          /* [n_slot]: all slots, by age (batch_pages.c) */
-    slot **parted;                        /* [n_slot]: scratch for ordering them */
     memory_region memory;                 /* the slots' tokens */
     atomic_bool stepping;                 /* a step is being computed */
     pthread_mutex_t lock;                 /* protects the lists and slot.r */
@@ -96,17 +78,11 @@ struct nib_batch {
     int64_t last_id;
 };
 
-/* Whether the role of a row decides its kernels (backend.by_role). */
-static inline bool batch_by_role(const nib_batch *b) {
-    return b->on.step->backend->by_role;
-}
-
 /* ---- batch_requests.c ---- */
 void batch_append(request_list *list, request *r);
 request *batch_pop(request_list *list); /* NULL: it is empty */
 void batch_request_free(request *r);    /* NULL is fine */
-/* Maximum positions of the request (its last token is not computed), and its pages. */
-int64_t batch_positions_of(const nib_batch *b, const nib_generate_options *o);
+/* Maximum pages of the request. */
 int64_t batch_pages_of(const nib_batch *b, const nib_generate_options *o);
 
 /* Number of a prompt's tokens that may be shared with other sequences. */

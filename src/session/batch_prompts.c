@@ -61,17 +61,17 @@ static slot *pop(batch_prompts *p) {
 
 /* The end of the page that the slot's next row is in. */
 static int64_t page_end(const slot *s) {
-    return (s->of.n / KV_BLOCK + 1) * KV_BLOCK;
+    return (s->on.of.n / KV_BLOCK + 1) * KV_BLOCK;
 }
 
 /* Where the slot that computes the same next page is, or where s goes. */
 static slot **find(batch_prompts *p, const slot *s) {
     const int64_t n = page_end(s);
-    const uint64_t hash = XXH3_64bits(s->of.tokens, (size_t)n * sizeof *s->of.tokens);
+    const uint64_t hash = XXH3_64bits(s->on.of.tokens, (size_t)n * sizeof *s->on.of.tokens);
     for (int64_t i = (int64_t)(hash & (uint64_t)p->mask);; i = (i + 1) & p->mask) {
         const slot *other = p->pages[i];
         if (!other || (page_end(other) == n &&
-                       !memcmp(other->of.tokens, s->of.tokens, (size_t)n * sizeof *s->of.tokens)))
+                       !memcmp(other->on.of.tokens, s->on.of.tokens, (size_t)n * sizeof *s->on.of.tokens)))
             return &p->pages[i];
     }
 }
@@ -79,7 +79,7 @@ static slot **find(batch_prompts *p, const slot *s) {
 /* Whether another slot computes the slot's next page in this step; if none does, s does from now on. */
 static bool is_computed(nib_batch *b, slot *s) {
     const int64_t end = page_end(s);
-    if (!b->prompts.share || end >= s->of.n_token || end > s->of.n_shared)
+    if (!b->prompts.share || end >= s->on.of.n_token || end > s->on.of.n_shared)
         return false;
     slot **at = find(&b->prompts, s);
     if (*at)
@@ -91,7 +91,7 @@ static bool is_computed(nib_batch *b, slot *s) {
 void batch_prompts_begin(nib_batch *b) {
     batch_prompts *p = &b->prompts;
     p->n = 0;
-    p->share = kv_pool_shares(b->pages) && model_state_bytes(b->on.m) == 0;
+    p->share = kv_pool_shares(b->pages) && model_state_bytes(b->driver.on.m) == 0;
     if (p->share)
         memset(p->pages, 0, ((size_t)p->mask + 1) * sizeof *p->pages);
 }

@@ -68,26 +68,19 @@ static bool copy_options(request *r, const nib_generate_options *o) {
     return true;
 }
 
-/* Maximum positions of the request; its last token is not computed. */
-int64_t batch_positions_of(const nib_batch *b, const nib_generate_options *o) {
-    const int64_t n_free = b->n_ctx - (int64_t)o->n_prompt;
-    const int64_t n = o->n_predict < 0 ? n_free : NUM_MIN(NUM_MAX(o->n_predict - 1, 0), n_free);
-    return (int64_t)o->n_prompt + n;
-}
-
 int64_t batch_pages_of(const nib_batch *b, const nib_generate_options *o) {
-    return kv_table_pages(b->kv_type, batch_positions_of(b, o));
+    return kv_table_pages(b->kv_type, driver_positions(o, b->n_ctx));
 }
 
 static nib_status check_request(const nib_batch *b, const nib_generate_options *o, nib_error *err) {
     const generation_setup with = engine_generation_setup(b->engine);
     NIB_TRY(generation_check(&with, o, err));
-    NIB_TRY(sequence_check(&b->slots[0].of, o->prompt, o->n_prompt, err));
+    NIB_TRY(sequence_check(&b->slots[0].on.of, o->prompt, o->n_prompt, err));
     if (batch_pages_of(b, o) > b->n_page)
         return nib_fail(
             err, NIB_E_USAGE,
             "expected prompt and answer within the batch's %lld positions (n_position), found up to %lld",
-            (long long)(b->n_page * KV_BLOCK), (long long)batch_positions_of(b, o));
+            (long long)(b->n_page * KV_BLOCK), (long long)driver_positions(o, b->n_ctx));
     return NIB_OK;
 }
 

@@ -16,18 +16,18 @@ static void finish(nib_batch *b, request *r, nib_status status, const nib_error 
 
 void batch_free_slot(nib_batch *b, slot *s, nib_status status, const nib_error *how) {
     request *r = s->r;
-    generation_close(&s->g);
-    r->result.draft_n = s->draft.n_row;
-    r->result.draft_right = s->draft.n_right;
+    generation_close(&s->on.g);
+    r->result.draft_n = s->on.draft.n_row;
+    r->result.draft_right = s->on.draft.n_right;
     r->result.predicted_n = (int64_t)r->result.n_token;
-    if (r->first > 0)
-        r->result.predicted_s = time_now() - r->first;
+    if (s->on.first > 0)
+        r->result.predicted_s = time_now() - s->on.first;
     s->r = NULL;
     b->n_page_free += s->n_page;
-    const int64_t n = sequence_described(&s->of);
-    sequence_clear(&s->of); /* its pages can still be found by content */
-    if (b->disk && n > 0 && r->first > 0)
-        kv_disk_save(b->disk, s->of.tokens, (int64_t)r->options.n_prompt, n, true);
+    const int64_t n = sequence_described(&s->on.of);
+    sequence_clear(&s->on.of); /* its pages can still be found by content */
+    if (b->disk && n > 0 && s->on.first > 0)
+        kv_disk_save(b->disk, s->on.of.tokens, (int64_t)r->options.n_prompt, n, true);
     finish(b, r, status, how);
 }
 
@@ -35,7 +35,7 @@ void batch_end_cancelled(nib_batch *b) {
     nib_error how;
     nib_fail(&how, NIB_E_CANCELLED, "cancelled");
     for (int32_t i = 0; i < b->n_slot; i++)
-        if (b->slots[i].r && atomic_load(&b->slots[i].r->cancelled))
+        if (b->slots[i].r && (b->slots[i].on.refused || atomic_load(&b->slots[i].r->cancelled)))
             batch_free_slot(b, &b->slots[i], NIB_E_CANCELLED, &how);
     for (int c = 0; c < b->fairness.n; c++) {
         request_list waiting = b->queue[c];
@@ -63,7 +63,8 @@ static bool some_run(const nib_batch *b) {
 static bool admit(nib_batch *b, slot *s, request *r, int64_t n_page) {
     const generation_setup with = engine_generation_setup(b->engine);
     nib_error how;
-    const nib_status status = generation_open(&s->g, &with, &r->options, b->n_ctx, &r->result, &how);
+    driver_slot_begin(&s->on);
+    const nib_status status = generation_open(&s->on.g, &with, &r->options, b->n_ctx, &r->result, &how);
     if (status == NIB_E_NOFIT && some_run(b))
         return false;
     batch_pop(&b->queue[r->client]);
@@ -72,19 +73,17 @@ static bool admit(nib_batch *b, slot *s, request *r, int64_t n_page) {
     s->n_page = n_page;
     s->paused = false;
     b->n_page_free -= n_page;
-    if (status != NIB_OK || s->g.done) {
+    if (status != NIB_OK || s->on.g.done) {
         batch_free_slot(b, s, status, status == NIB_OK ? NULL : &how);
         return true;
     }
     const int64_t n_shared = batch_sharable(&r->options);
     batch_share(b, s, r->options.prompt, n_shared);
-    sequence_set(&s->of, r->options.prompt, (int64_t)r->options.n_prompt, n_shared);
+    sequence_set(&s->on.of, r->options.prompt, (int64_t)r->options.n_prompt, n_shared);
     if (r->options.on_prompt_candidates)
-        sequence_keeps_apart(&s->of);
-    else if (batch_by_role(b))
-        sequence_generates(&s->of, (int64_t)r->options.n_prompt);
+        sequence_keeps_apart(&s->on.of);
+    s->on.generated = (int64_t)r->options.n_prompt;
     s->loads = n_shared > 0 && batch_loads(b);
-    draft_begin(&s->draft);
     return true;
 }
 

@@ -3,19 +3,18 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "exec/step.h"
-#include "sequence/draft.h"
+#include "session/driver.h"
 
 #include <string.h>
 
 #define NEW_SHARE 0.2 /* weight of a new time in the moving average */
 
 struct draft_model {
-    engine_parts on;
+    driver driver; /* its passes have one slot */
     kv_pool *pages;
     int64_t n_ctx, n_page;
     int32_t n_slot;
-    sequence *of; /* [n_slot] */
+    driver_slot *slots; /* [n_slot] */
     memory_region memory;
     double seconds;    /* average time of a proposed token */
     int32_t likeliest; /* the most probable token after the last pass */
@@ -46,20 +45,21 @@ static nib_status check_tokens(const nib_engine *with, const nib_engine *target,
 static nib_status open_sequences(draft_model *g, nib_engine *with, nib_error *err) {
     const uint64_t tokens = (uint64_t)g->n_slot * (uint64_t)g->n_ctx * sizeof(int32_t);
     sequence_memory memory;
-    g->of = mem_calloc((size_t)g->n_slot, sizeof *g->of);
-    if (!g->of)
-        return nib_fail_nomem(err, (size_t)g->n_slot * sizeof *g->of, "the draft model's sequences");
-    NIB_TRY(engine_sequence_memory(with, g->on.kv_type, &memory, err));
-    const int64_t n_page = kv_table_pages(g->on.kv_type, g->n_ctx) * g->n_slot;
+    g->slots = mem_calloc((size_t)g->n_slot, sizeof *g->slots);
+    if (!g->slots)
+        return nib_fail_nomem(err, (size_t)g->n_slot * sizeof *g->slots, "the draft model's sequences");
+    NIB_TRY(driver_open(&g->driver, 1, err));
+    NIB_TRY(engine_sequence_memory(with, g->driver.on.kv_type, &memory, err));
+    const int64_t n_page = kv_table_pages(g->driver.on.kv_type, g->n_ctx) * g->n_slot;
     NIB_TRY(kv_pool_reserve(memory.pages, n_page, true, err));
     g->pages = memory.pages;
     g->n_page = n_page;
-    NIB_TRY(memory_region_open(&g->memory, device_host(), g->on.ledger, NIB_OWNER_ACTIVATIONS, tokens, true,
-                               "the draft model's tokens", err));
+    NIB_TRY(memory_region_open(&g->memory, device_host(), g->driver.on.ledger, NIB_OWNER_ACTIVATIONS, tokens,
+                               true, "the draft model's tokens", err));
     memory_region_touch(&g->memory, tokens);
     for (int32_t i = 0; i < g->n_slot; i++)
-        NIB_TRY(
-            sequence_open(&g->of[i], &memory, g->n_ctx, (int32_t *)g->memory.at + i * g->n_ctx, true, err));
+        NIB_TRY(sequence_open(&g->slots[i].of, &memory, g->n_ctx, (int32_t *)g->memory.at + i * g->n_ctx,
+                              true, err));
     return NIB_OK;
 }
 
@@ -77,9 +77,9 @@ nib_status draft_model_open(nib_engine *with, nib_engine *target, int32_t n_slot
     draft_model *g = mem_calloc(1, sizeof *g);
     if (!g)
         return nib_fail_nomem(err, sizeof *g, "a draft model");
-    g->on = engine_parts_of(with);
+    g->driver.on = engine_parts_of(with);
     g->n_slot = n_slot;
-    g->n_ctx = NUM_MIN(n_ctx, g->on.n_ctx);
+    g->n_ctx = NUM_MIN(n_ctx, g->driver.on.n_ctx);
     const nib_status status = open_sequences(g, with, err);
     if (status == NIB_OK)
         *out = g;
@@ -91,12 +91,13 @@ nib_status draft_model_open(nib_engine *with, nib_engine *target, int32_t n_slot
 void draft_model_close(draft_model *g) {
     if (!g)
         return;
-    for (int32_t i = 0; g->of && i < g->n_slot; i++)
-        sequence_close(&g->of[i]);
+    for (int32_t i = 0; g->slots && i < g->n_slot; i++)
+        sequence_close(&g->slots[i].of);
     if (g->pages)
         kv_pool_unreserve(g->pages, g->n_page);
     memory_region_close(&g->memory);
-    mem_free(g->of);
+    driver_close(&g->driver);
+    mem_free(g->slots);
     mem_free(g);
 }
 
@@ -113,7 +114,7 @@ double draft_model_cost(const draft_model *g) {
 static nib_status take_likeliest(void *user, int segment_index, int64_t row, int64_t n_row,
                                  const float *logits, nib_error *err) {
     draft_model *g = user;
-    const int64_t n_vocab = model_hparams(g->on.m)->n_vocab;
+    const int64_t n_vocab = model_hparams(g->driver.on.m)->n_vocab;
     const float *last = logits + (n_row - 1) * n_vocab;
     (void)segment_index;
     (void)row;
@@ -125,38 +126,31 @@ static nib_status take_likeliest(void *user, int segment_index, int64_t row, int
     return NIB_OK;
 }
 
-/* Computes the sequence's tokens that are not computed yet, at most one pass of them. */
-static nib_status run_pass(draft_model *g, sequence *of, nib_error *err) {
-    const backend_rows *rows = &g->on.step->backend->rows;
-    const int64_t n_row = NUM_MIN(of->n_token - of->n, rows->n_pass);
-    const bool last = of->n + n_row == of->n_token;
-    const bool generated = n_row <= DRAFT_MAX + 1; /* its proposals may have any last bits */
-    segment all = sequence_rows(of, n_row, n_row - last);
-    all.generated = generated;
-    const pass p = {
-        .segments = &all, .n_segment = 1, .n_head = rows->n_head, .rows = take_likeliest, .user = g};
-    const double begun = time_now();
-    if (generated && g->on.step->backend->by_role) /* but prompts of its engine share only prompt rows */
-        sequence_generates(of, of->n);
-    NIB_TRY(step_pass(g->on.step, &p, err));
-    const double took = time_now() - begun;
-    if (n_row == 1)
-        g->seconds = g->seconds > 0 ? g->seconds + NEW_SHARE * (took - g->seconds) : took;
-    sequence_advance(of, n_row);
+/* Computes tokens that are not computed yet, one pass of them. A few rows have the role of generated ones,
+ * since proposals may have any last bits; prompts of the draft model share only prompt rows. */
+static nib_status run_pass(draft_model *g, driver_slot *at, nib_error *err) {
+    driver *d = &g->driver;
+    const bool few = at->of.n_token - at->of.n <= DRAFT_MAX + 1;
+    at->generated = few ? at->of.n : INT64_MAX;
+    driver_begin(d);
+    driver_add(d, at, INT64_MAX);
+    NIB_TRY(driver_run(d, &(pass){.rows = take_likeliest, .user = g}, err));
+    if (d->n_row == 1)
+        g->seconds = g->seconds > 0 ? g->seconds + NEW_SHARE * (d->seconds - g->seconds) : d->seconds;
     return NIB_OK;
 }
 
 nib_status draft_model_follow(draft_model *g, int32_t slot, const int32_t *tokens, int64_t n, int64_t n_out,
                               int32_t *out, nib_error *err) {
-    sequence *of = &g->of[slot];
-    sequence_set(of, tokens, n, n - 1);
+    driver_slot *at = &g->slots[slot];
+    sequence_set(&at->of, tokens, n, n - 1);
     for (int64_t i = 0; i < n_out; i++) {
-        sequence_resume(of);
-        while (of->n < of->n_token)
-            NIB_TRY(run_pass(g, of, err));
+        sequence_resume(&at->of);
+        while (at->of.n < at->of.n_token)
+            NIB_TRY(run_pass(g, at, err));
         out[i] = g->likeliest;
         if (i + 1 < n_out)
-            sequence_add(of, out[i]);
+            sequence_add(&at->of, out[i]);
     }
     return NIB_OK;
 }

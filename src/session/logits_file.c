@@ -21,13 +21,13 @@ static void write_row(void *user, int64_t position, const float *logits) {
 
 nib_status nib_session_logits_save(nib_session *s, const int32_t *tokens, size_t n_token, const char *path,
                                    nib_error *err) {
-    logits_job job = {.n_vocab = model_hparams(s->on.m)->n_vocab};
+    logits_job job = {.n_vocab = model_hparams(s->driver.on.m)->n_vocab};
     const int64_t shape[2] = {(int64_t)n_token, job.n_vocab};
     nib_status status = safetensors_writer_open(path, &job.writer, err);
     if (!status)
         status = safetensors_writer_tensor(job.writer, "logits", TYPE_F32, 2, shape, err);
     if (!status) {
-        safetensors_writer_set_cancel(job.writer, &s->on.step->cancel);
+        safetensors_writer_set_cancel(job.writer, &s->driver.on.step->cancel);
         status = nib_session_forward(s, tokens, n_token, 0, write_row, &job, err);
     }
     if (!status && job.status) {

@@ -1,5 +1,4 @@
-/* session.c - one sequence: reuses the computed part of a prefix, and computes the rest by the step loop
- * (exec/step.h). */
+/* session.c - one sequence: reuses the computed part of a prefix, and computes the rest (driver.h). */
 #include "session/session.h"
 
 #include "base/mem.h"
@@ -15,19 +14,20 @@ void nib_session_options_init(nib_session_options *options) {
 /* Allocates the tables: logits, then tokens. */
 static nib_status take_tables(nib_session *s, int64_t n_ctx, nib_error *err) {
     const uint64_t bytes = engine_session_tables(s->engine, n_ctx);
-    NIB_TRY(memory_region_open(&s->tables, device_host(), s->on.ledger, NIB_OWNER_ACTIVATIONS, bytes, true,
-                               "logits", err));
+    NIB_TRY(memory_region_open(&s->tables, device_host(), s->driver.on.ledger, NIB_OWNER_ACTIVATIONS, bytes,
+                               true, "logits", err));
     memory_region_touch(&s->tables, bytes);
-    s->logits = s->tables.at;
+    s->driver.logits = s->tables.at;
     return NIB_OK;
 }
 
 static nib_status open_all(nib_session *s, type_id type, int64_t n_ctx, nib_error *err) {
     NIB_TRY(take_tables(s, n_ctx, err));
-    int32_t *tokens = (int32_t *)(s->logits + model_hparams(s->on.m)->n_vocab);
+    NIB_TRY(driver_open(&s->driver, 1, err));
+    int32_t *tokens = (int32_t *)(s->driver.logits + model_hparams(s->driver.on.m)->n_vocab);
     sequence_memory memory;
     NIB_TRY(engine_sequence_memory(s->engine, type, &memory, err));
-    return sequence_open(&s->of, &memory, n_ctx, tokens, false, err);
+    return sequence_open(&s->slot.of, &memory, n_ctx, tokens, false, err);
 }
 
 nib_status nib_session_open(nib_engine *engine, const nib_session_options *options, nib_session **out,
@@ -49,8 +49,8 @@ nib_status nib_session_open(nib_engine *engine, const nib_session_options *optio
     if (!s)
         return nib_fail_nomem(err, sizeof *s, "the session");
     s->engine = engine;
-    s->on = on;
-    s->n_draft = model_state_bytes(on.m) > 0 ? 0 : on.n_draft;
+    s->driver.on = on;
+    s->driver.n_draft = model_state_bytes(on.m) > 0 ? 0 : on.n_draft;
     const nib_status status = open_all(s, type, o.n_ctx ? o.n_ctx : on.n_ctx, err);
     if (status != NIB_OK) {
         nib_session_close(s);
@@ -63,7 +63,8 @@ nib_status nib_session_open(nib_engine *engine, const nib_session_options *optio
 void nib_session_close(nib_session *s) {
     if (!s)
         return;
-    sequence_close(&s->of);
+    sequence_close(&s->slot.of);
+    driver_close(&s->driver);
     memory_region_close(&s->tables);
     mem_free(s);
 }
@@ -92,163 +93,79 @@ nib_status session_answer(nib_session *s, nib_status status) {
 }
 
 size_t nib_session_length(const nib_session *s) {
-    return (size_t)s->of.n;
+    return (size_t)s->slot.of.n;
 }
 
 const float *nib_session_logits(const nib_session *s) {
-    return s->logits_valid ? s->logits : NULL;
+    return s->logits_valid ? s->driver.logits : NULL;
 }
 
 /* ---- computing ---- */
 
-typedef struct given {
+/* Which logits of the tokens are wanted. */
+typedef struct wanted {
     nib_session *s;
-    const sync_options *o;
-    int64_t first; /* position of the pass's first row */
-    int64_t n_row;
-} given;
+    int64_t first_row; /* those of the positions from here on, and always of the last */
+    nib_row_fn row_fn;
+    nib_progress_fn on_pass; /* called after each pass; NULL: none */
+    void *user;
+} wanted;
 
 /* Passes logits row by row to the caller's row_fn; stores those of the sequence's last token. */
 static nib_status give_rows(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
                             nib_error *err) {
-    const given *g = user;
-    const int64_t n_vocab = model_hparams(g->s->on.m)->n_vocab;
+    const wanted *w = user;
+    const driver_slot *at = &w->s->slot;
+    const int64_t n_vocab = model_hparams(w->s->driver.on.m)->n_vocab;
     (void)segment_index;
     (void)err;
     for (int64_t r = 0; r < n_row; r++)
-        g->o->row_fn(g->o->user, g->first + row + r, logits + r * n_vocab);
-    if (row + n_row == g->n_row)
-        memcpy(g->s->logits, logits + (n_row - 1) * n_vocab, (size_t)n_vocab * sizeof *logits);
+        w->row_fn(w->user, at->of.n + row + r, logits + r * n_vocab);
+    if (row + n_row == at->n_row)
+        memcpy(w->s->driver.logits, logits + (n_row - 1) * n_vocab, (size_t)n_vocab * sizeof *logits);
     return NIB_OK;
 }
 
-static nib_status run_pass(nib_session *s, int64_t n_row, int64_t head_row, bool generated,
-                           const sync_options *o, nib_error *err) {
-    const bool rows = o->first_row >= 0;
-    segment all = sequence_rows(&s->of, n_row, head_row);
-    all.generated = generated;
+/* Computes the tokens that are not computed yet, in passes with these receivers. */
+static nib_status compute(nib_session *s, const wanted *w, pass how, nib_error *err) {
+    driver_slot *at = &s->slot;
     const canceller cancel = session_canceller(s);
-    given g = {s, o, s->of.n, n_row};
-    const pass p = {.segments = &all,
-                    .n_segment = 1,
-                    .logits = rows ? NULL : s->logits,
-                    .n_head = s->on.step->backend->rows.n_head,
-                    .rows = rows ? give_rows : NULL,
-                    .user = &g,
-                    .cancel = &cancel};
-    if (generated && s->on.step->backend->by_role)
-        sequence_generates(&s->of, s->of.n);
-    NIB_TRY(step_pass(s->on.step, &p, err));
-    sequence_advance(&s->of, n_row);
-    return NIB_OK;
-}
-
-/* Computes the tokens that are not computed yet. generated: if only the last token is left, it belongs to an
- * answer. */
-static nib_status compute(nib_session *s, bool generated, const sync_options *o, nib_error *err) {
-    sequence *of = &s->of;
-    const int64_t start = of->n, n = of->n_token;
-    generated = generated && start == n - 1;
+    how.cancel = &cancel;
     s->logits_valid = false;
-    while (of->n < n) {
-        const int64_t n_row = NUM_MIN(s->on.step->backend->rows.n_pass, n - of->n);
-        const bool final = of->n + n_row == n;
-        int64_t head_row = n_row - (final ? 1 : 0);
-        if (o->first_row >= 0)
-            head_row = NUM_MIN(NUM_MAX(o->first_row - of->n, 0), head_row);
-        NIB_TRY(run_pass(s, n_row, head_row, generated, o, err));
-        if (o->n_computed)
-            *o->n_computed = of->n - start;
-        if (o->progress &&
-            !o->progress(o->user, "prompt", (uint64_t)(of->n - start), (uint64_t)(n - start))) {
-            s->logits_valid = final;
+    while (at->of.n < at->of.n_token) {
+        driver_begin(&s->driver);
+        driver_add(&s->driver, at, INT64_MAX);
+        at->head_row = NUM_MIN(at->head_row, NUM_MAX(w->first_row - at->of.n, 0));
+        NIB_TRY(driver_run(&s->driver, &how, err));
+        if (w->on_pass && !w->on_pass(w->user, "prompt", (uint64_t)at->of.n, (uint64_t)at->of.n_token))
             return nib_fail(err, NIB_E_CANCELLED, "cancelled");
-        }
     }
-    s->logits_valid = true;
+    s->logits_valid = how.logits || how.rows;
     return NIB_OK;
 }
 
-static bool holds(const sequence *of, const int32_t *tokens, int64_t n) {
-    return of->n == n && !memcmp(of->tokens, tokens, (size_t)n * sizeof *tokens);
+/* Computes them for the logits of the last one. */
+static nib_status compute_last(nib_session *s, nib_error *err) {
+    const wanted last = {.first_row = INT64_MAX};
+    return compute(s, &last, (pass){.logits = s->driver.logits}, err);
 }
 
-nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, const sync_options *o,
-                        nib_error *err) {
-    const int64_t n = (int64_t)n_token;
-    NIB_TRY(sequence_check(&s->of, tokens, n_token, err));
-    if (o->first_row >= n)
-        return nib_fail(err, NIB_E_USAGE, "expected a first row below %lld, found %lld", (long long)n,
-                        (long long)o->first_row);
+nib_status session_set(nib_session *s, const int32_t *tokens, size_t n_token, int64_t n_reuse,
+                       nib_error *err) {
     const canceller cancel = session_canceller(s);
+    const int64_t n = (int64_t)n_token;
+    sequence *of = &s->slot.of;
+    NIB_TRY(sequence_check(of, tokens, n_token, err));
     NIB_TRY(cancel_check(&cancel, err));
-    if (o->n_computed)
-        *o->n_computed = 0;
-    if (o->first_row < 0 && s->logits_valid && holds(&s->of, tokens, n))
+    const bool extends =
+        n_reuse == n && n >= of->n && !memcmp(of->tokens, tokens, (size_t)of->n * sizeof *tokens);
+    if (extends && n == of->n && s->logits_valid)
         return NIB_OK;
     /* a caller that samples tokens itself appends one in each call */
-    const bool follows = o->first_row < 0 && s->of.n > 0 && n == s->of.n + 1 &&
-                         !memcmp(s->of.tokens, tokens, (size_t)s->of.n * sizeof *tokens);
-    sequence_set(&s->of, tokens, n, o->first_row < 0 ? n - 1 : o->first_row);
-    return compute(s, follows, o, err);
-}
-
-nib_status session_add_token(nib_session *s, int32_t token, nib_error *err) {
-    if (s->of.n >= s->of.n_ctx)
-        return nib_fail(err, NIB_E_USAGE,
-                        "expected space for another token, the context of %lld positions is full",
-                        (long long)s->of.n_ctx);
-    s->of.n_token = s->of.n;
-    sequence_add(&s->of, token);
-    sequence_resume(&s->of);
-    return NIB_OK;
-}
-
-nib_status session_append(nib_session *s, int32_t token, nib_error *err) {
-    NIB_TRY(session_add_token(s, token, err));
-    return compute(s, true, &(sync_options){.first_row = -1}, err);
-}
-
-/* Computes all tokens but the last. */
-static nib_status compute_before(nib_session *s, nib_error *err) {
-    const sync_options o = {.first_row = -1};
-    while (s->of.n < s->of.n_token - 1) {
-        const int64_t n = NUM_MIN(s->on.step->backend->rows.n_pass, s->of.n_token - 1 - s->of.n);
-        NIB_TRY(run_pass(s, n, n, false, &o, err));
-    }
-    return NIB_OK;
-}
-
-static nib_status take_best(void *user, int segment_index, int64_t row, int64_t n_row, const int32_t *ids,
-                            const float *logits, nib_error *err) {
-    session_best *best = user;
-    (void)segment_index, (void)row, (void)n_row, (void)err;
-    memcpy(best->ids, ids, (size_t)best->n * sizeof *ids);
-    memcpy(best->logits, logits, (size_t)best->n * sizeof *logits);
-    return NIB_OK;
-}
-
-nib_status session_append_best(nib_session *s, int32_t token, session_best *best, nib_error *err) {
-    NIB_TRY(session_add_token(s, token, err));
-    if (s->of.n <
-        s->of.n_token - 1) /* rotary frequencies have changed with the length: all must be computed again */
-        NIB_TRY(compute_before(s, err));
-    segment all = sequence_rows(&s->of, 1, 0);
-    all.generated = true;
-    const canceller cancel = session_canceller(s);
-    const pass p = {.segments = &all,
-                    .n_segment = 1,
-                    .n_head = 1,
-                    .n_best = best->n,
-                    .best = take_best,
-                    .processor = best->processor,
-                    .user = best,
-                    .cancel = &cancel};
+    const bool follows = extends && of->n > 0 && n == of->n + 1;
     s->logits_valid = false;
-    if (s->on.step->backend->by_role)
-        sequence_generates(&s->of, s->of.n);
-    NIB_TRY(step_pass(s->on.step, &p, err));
-    sequence_advance(&s->of, 1);
+    s->slot.generated = follows ? n - 1 : n;
+    sequence_set(of, tokens, n, NUM_MIN(n_reuse, n - 1));
     return NIB_OK;
 }
 
@@ -259,22 +176,36 @@ static int32_t largest(const float *logits, int64_t n) {
     return (int32_t)best;
 }
 
+static nib_status take_largest(void *user, int segment_index, int64_t row, int64_t n_row, const int32_t *ids,
+                               const float *logits, nib_error *err) {
+    (void)segment_index, (void)row, (void)n_row, (void)logits, (void)err;
+    *(int32_t *)user = ids[0];
+    return NIB_OK;
+}
+
 static nib_status append_next(nib_session *s, int32_t token, int32_t *next, nib_error *err) {
     const canceller cancel = session_canceller(s);
-    session_best best = {.n = 1};
-    NIB_TRY(sequence_check(&s->of, &token, 1, err));
-    if (s->of.n < 1)
+    sequence *of = &s->slot.of;
+    NIB_TRY(sequence_check(of, &token, 1, err));
+    if (of->n < 1)
         return nib_fail(err, NIB_E_USAGE, "expected a session that holds tokens, found none");
+    if (of->n >= of->n_ctx)
+        return nib_fail(err, NIB_E_USAGE,
+                        "expected space for another token, the context of %lld positions is full",
+                        (long long)of->n_ctx);
     NIB_TRY(cancel_check(&cancel, err));
-    const backend_kind *kind = s->on.step->backend->kind;
+    of->n_token = of->n;
+    sequence_add(of, token);
+    sequence_resume(of);
+    s->slot.generated = of->n_token - 1;
+    const backend_kind *kind = s->driver.on.step->backend->kind;
     if (kind->max_best < 1 || kind->best_from > 1) {
-        NIB_TRY(session_append(s, token, err));
-        *next = largest(s->logits, model_hparams(s->on.m)->n_vocab);
+        NIB_TRY(compute_last(s, err));
+        *next = largest(s->driver.logits, model_hparams(s->driver.on.m)->n_vocab);
         return NIB_OK;
     }
-    NIB_TRY(session_append_best(s, token, &best, err));
-    *next = best.ids[0];
-    return NIB_OK;
+    const wanted last = {.first_row = INT64_MAX};
+    return compute(s, &last, (pass){.n_best = 1, .best = take_largest, .user = next}, err);
 }
 
 nib_status nib_session_next(nib_session *s, int32_t token, int32_t *next, nib_error *err) {
@@ -298,36 +229,12 @@ static void take_hidden(void *user, int64_t row, int64_t n_row, const float *x, 
     p->n += n_row;
 }
 
-static nib_status embed_pass(nib_session *s, pool_rows *to, nib_error *err) {
-    sequence *of = &s->of;
-    const int64_t left = of->n_token - of->n, n_row = NUM_MIN(s->on.step->backend->rows.n_pass, left);
-    const int64_t last = n_row - (n_row == left ? 1 : 0);
-    const segment all = sequence_rows(of, n_row, to->last ? last : 0);
-    const canceller cancel = session_canceller(s);
-    const hidden_receiver taker = {take_hidden, to};
-    const pass p = {.segments = &all,
-                    .n_segment = 1,
-                    .n_head = s->on.step->backend->rows.n_head,
-                    .hidden = &taker,
-                    .cancel = &cancel};
-    NIB_TRY(step_pass(s->on.step, &p, err));
-    sequence_advance(of, n_row);
-    return NIB_OK;
-}
-
-static nib_status embed(nib_session *s, const int32_t *tokens, int64_t n, pool_rows *to,
+static nib_status embed(nib_session *s, const int32_t *tokens, size_t n, pool_rows *to,
                         nib_progress_fn on_pass, void *user, nib_error *err) {
-    const canceller cancel = session_canceller(s);
-    NIB_TRY(sequence_check(&s->of, tokens, (size_t)n, err));
-    NIB_TRY(cancel_check(&cancel, err));
-    s->logits_valid = false;
-    sequence_set(&s->of, tokens, n, to->last ? n - 1 : 0);
-    while (s->of.n < n) {
-        NIB_TRY(embed_pass(s, to, err));
-        if (on_pass && !on_pass(user, "prompt", (uint64_t)s->of.n, (uint64_t)n))
-            return nib_fail(err, NIB_E_CANCELLED, "cancelled");
-    }
-    return NIB_OK;
+    const hidden_receiver taker = {take_hidden, to};
+    const wanted w = {.first_row = to->last ? INT64_MAX : 0, .on_pass = on_pass, .user = user};
+    NIB_TRY(session_set(s, tokens, n, to->last ? (int64_t)n - 1 : 0, err));
+    return compute(s, &w, (pass){.hidden = &taker}, err);
 }
 
 nib_status nib_session_embed(nib_session *s, const int32_t *tokens, size_t n_token, int pooling, float *out,
@@ -340,7 +247,7 @@ nib_status nib_session_embed(nib_session *s, const int32_t *tokens, size_t n_tok
                     .last = pooling == NIB_POOLING_LAST};
     if (!to.sum)
         return nib_fail_nomem(err, (size_t)info->d_embed * sizeof *to.sum, "an embedding");
-    const nib_status status = embed(s, tokens, (int64_t)n_token, &to, on_pass, user, err);
+    const nib_status status = embed(s, tokens, n_token, &to, on_pass, user, err);
     for (int64_t i = 0; i < info->d_embed && status == NIB_OK; i++)
         out[i] = (float)(to.last ? to.sum[i] : to.sum[i] / (double)to.n);
     mem_free(to.sum);
@@ -348,14 +255,20 @@ nib_status nib_session_embed(nib_session *s, const int32_t *tokens, size_t n_tok
 }
 
 nib_status nib_session_sync(nib_session *s, const int32_t *tokens, size_t n_token, nib_error *err) {
-    return session_answer(s, session_sync(s, tokens, n_token, &(sync_options){.first_row = -1}, err));
+    nib_status status = session_set(s, tokens, n_token, (int64_t)n_token, err);
+    if (status == NIB_OK && !s->logits_valid)
+        status = compute_last(s, err);
+    return session_answer(s, status);
 }
 
 nib_status nib_session_forward(nib_session *s, const int32_t *tokens, size_t n_token, int64_t first_row,
                                nib_row_fn row_fn, void *user, nib_error *err) {
-    if (first_row < 0)
-        return nib_fail(err, NIB_E_USAGE, "expected a first row of 0 or more, found %lld",
-                        (long long)first_row);
-    const sync_options how = {.first_row = first_row, .row_fn = row_fn, .user = user};
-    return session_answer(s, session_sync(s, tokens, n_token, &how, err));
+    if (first_row < 0 || (n_token > 0 && first_row >= (int64_t)n_token))
+        return nib_fail(err, NIB_E_USAGE, "expected a first row of 0 or more and below %lld, found %lld",
+                        (long long)n_token, (long long)first_row);
+    wanted w = {s, first_row, row_fn, NULL, user};
+    nib_status status = session_set(s, tokens, n_token, first_row, err);
+    if (status == NIB_OK)
+        status = compute(s, &w, (pass){.rows = give_rows, .user = &w}, err);
+    return session_answer(s, status);
 }

@@ -1,77 +1,51 @@
-/* speculate.c - speculation in a session: tokens that followed the same tokens earlier in the text are
- * computed beside the known one (sequence/draft.h). It pays where a pass costs about the same for several
- * rows: while weights are streamed from a disk. The answers are the same. */
-#include "session/session.h"
+/* speculate.c - proposed tokens as rows of a pass, beside the known token of an answer (sequence/draft.h). It
+ * pays where a pass costs about the same for several rows: while weights are streamed, or a GPU reads them
+ * for one row. The answers are the same. */
+#include "session/draft_model.h"
+#include "session/driver.h"
 
 #include "base/num.h"
 
-/* The pass of a token and the proposed ones after it. */
-typedef struct proposed {
-    nib_session *s;
-    generation *g;
-    draft *d;
-    int64_t n_fed; /* rows whose logits gave a token */
-    bool follows;  /* the next row is the token that was drawn */
-} proposed;
+/* Proposes at most n_max next tokens of a slot. A long match in the text needs no draft model. */
+static void propose(const driver *d, driver_slot *s, int64_t n_max, draft_pass *p) {
+    draft *to = &s->draft;
+    draft_propose(to, s->of.tokens, s->of.n_token, n_max);
+    p->each = 0;
+    if (!d->draft_model || to->kind == DRAFT_LONG)
+        return;
+    to->kind = DRAFT_MODEL;
+    to->n = draft_model_can(d->draft_model, s->of.n_token, NUM_MIN(n_max, (int64_t)DRAFT_MAX));
+    p->each = draft_model_cost(d->draft_model);
+}
 
-static nib_status take_rows(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
-                            nib_error *err) {
-    proposed *p = user;
-    sequence *of = &p->s->of;
-    const int64_t n_vocab = model_hparams(p->s->on.m)->n_vocab;
-    (void)segment_index, (void)row, (void)err;
-    for (int64_t i = 0; i < n_row && p->follows; i++) {
-        int32_t token;
-        generation_feed(p->g, logits + i * n_vocab, of->tokens, of->n_token, &token);
-        if (!p->g->done)
-            sequence_add(of, token);
-        p->follows = !p->g->done && p->n_fed < p->d->n && p->d->tokens[p->n_fed] == token;
-        p->n_fed++;
-    }
+static nib_status ask_model(const driver *d, driver_slot *s, draft_pass *p, nib_error *err) {
+    draft *to = &s->draft;
+    const double begun = time_now();
+    if (to->kind != DRAFT_MODEL || to->n == 0)
+        return NIB_OK;
+    NIB_TRY(
+        draft_model_follow(d->draft_model, s->index, s->of.tokens, s->of.n_token, to->n, to->tokens, err));
+    p->seconds += time_now() - begun;
     return NIB_OK;
 }
 
-/* The positions that the answer may have. */
-static int64_t end_of(const nib_session *s, const nib_generate_options *o) {
-    const int64_t n = s->of.n_ctx - (int64_t)o->n_prompt;
-    return (int64_t)o->n_prompt + (o->n_predict < 0 ? n : NUM_MIN(NUM_MAX(o->n_predict - 1, 0), n));
-}
-
-static void propose(nib_session *s, const generation *g, draft *d) {
-    sequence *of = &s->of;
-    draft_pass p = {.n_row = 1, .n_token = 1};
-    const int64_t n_max = NUM_MIN((int64_t)s->n_draft, s->on.step->backend->rows.n_pass - 1);
-    draft_propose(d, of->tokens, of->n_token, sequence_can_propose(of, n_max, end_of(s, g->options)));
-    draft_choose(d, &s->cost, 0, &p);
-    sequence_propose(of, d->tokens, d->n);
-}
-
-nib_status session_speculate(nib_session *s, generation *g, draft *d, nib_error *err) {
-    proposed now = {.s = s, .g = g, .d = d, .follows = true};
-    const double begun = time_now();
-    propose(s, g, d);
-    segment all = sequence_rows(&s->of, 1 + d->n, 0);
-    all.generated = true;
-    const canceller cancel = session_canceller(s);
-    const pass p = {.segments = &all,
-                    .n_segment = 1,
-                    .n_head = s->on.step->backend->rows.n_head,
-                    .rows = take_rows,
-                    .user = &now,
-                    .cancel = &cancel};
-    s->logits_valid = false;
-    if (s->on.step->backend->by_role)
-        sequence_generates(&s->of, s->of.n);
-    NIB_TRY(step_pass(s->on.step, &p, err));
-    const double took = time_now() - begun;
-    draft_cost_note(&s->cost, 1 + d->n, took);
-    if (d->n == 0) { /* the time of a token; others would say less about the next run */
-        g->result->token_s += took;
-        g->result->token_n++;
+nib_status driver_propose(driver *d, nib_error *err) {
+    const bool by_role = d->on.step->backend->by_role;
+    draft_pass p = {.n_row = d->n_row, .n_token = d->n};
+    for (int i = 0; i < d->n && d->n_draft > 0; i++) {
+        driver_slot *s = d->order[i];
+        const int64_t end = driver_positions(s->g.options, s->of.n_ctx);
+        const int64_t n_max = NUM_MIN(d->n_draft, driver_rows_left(d, s));
+        if (by_role && s->of.n < s->generated) /* the last row of a prompt */
+            continue;
+        propose(d, s, sequence_can_propose(&s->of, n_max, end), &p);
+        p.n_token += draft_choose(&s->draft, &d->cost, d->n_draft_min, &p);
+        NIB_TRY(ask_model(d, s, &p, err));
+        sequence_propose(&s->of, s->draft.tokens, s->draft.n);
+        s->n_row += s->draft.n;
+        d->n_row += s->draft.n;
+        d->n_generated += s->draft.n;
+        p.n_row = d->n_row;
     }
-    if (d->n > 0)
-        draft_note(d, now.n_fed - 1);
-    sequence_advance(&s->of, now.n_fed);
-    sequence_resume(&s->of);
     return NIB_OK;
 }

@@ -37,6 +37,21 @@ nib_session *session_must_open(nib_engine *e) {
     return s;
 }
 
+int64_t session_must_compute(nib_session *s, const int32_t *tokens, int n) {
+    nib_generate_options o;
+    nib_error err = {0};
+    nib_result r;
+    nib_generate_options_init(&o);
+    o.prompt = tokens;
+    o.n_prompt = (size_t)n;
+    o.n_predict = 0;
+    if (nib_generate(s, &o, &r, &err))
+        fail_msg("%s", err.message);
+    const int64_t n_computed = r.prompt_n;
+    nib_result_clear(&r);
+    return n_computed;
+}
+
 nib_batch *batch_must_open(nib_engine *e, const nib_batch_options *o) {
     nib_batch *b = NULL;
     nib_error err = {0};

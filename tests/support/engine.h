@@ -9,6 +9,8 @@ nib_engine_options engine_usual(void);
 /* p NULL: no plan. */
 nib_engine *engine_must_open(const char *path, const nib_engine_options *o, const plan *p);
 nib_session *session_must_open(nib_engine *e);
+/* Sets the session to tokens[0..n); returns how many of them were computed. */
+int64_t session_must_compute(nib_session *s, const int32_t *tokens, int n);
 nib_batch *batch_must_open(nib_engine *e, const nib_batch_options *o);
 /* A whole life of an engine, which may fail: opens it, generates n tokens after a prompt of five, closes it.
  * how NULL: the usual sampling. The caller clears *result in any case. Tokens and the highest of the last
