@@ -230,6 +230,7 @@ static nib_status of_types(schema_maker *m, const json_t *schema, const json_t *
 /* ---- one schema ---- */
 
 static nib_status describe_object(schema_maker *m, const json_t *schema, writer *body) {
+    NIB_TRY(schema_expand(m, schema, &schema));
     const json_t *all = json_object_get(schema, "allOf"), *type = json_object_get(schema, "type");
     const bool closed = json_is_false(json_object_get(schema, "unevaluatedProperties")) ||
                         json_is_false(json_object_get(schema, "unevaluatedItems"));

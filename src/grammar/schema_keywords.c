@@ -71,9 +71,6 @@ static const struct {
 static const char *const refused[] = {"not",
                                       "if",
                                       "contains",
-                                      "dependentSchemas",
-                                      "dependentRequired",
-                                      "dependencies",
                                       "unevaluatedItems",
                                       "unevaluatedProperties",
                                       "$dynamicRef",
@@ -126,8 +123,7 @@ static bool says_nothing(const json_t *schema, const char *name, const json_t *v
         return !json_object_get(schema, "then") && !json_object_get(schema, "else");
     if (!strcmp(name, "not"))
         return json_is_false(v);
-    return json_is_true(v) ? strcmp(name, "contains") != 0
-                           : json_is_object(v) && json_object_size(v) == 0 && !strncmp(name, "depend", 6);
+    return json_is_true(v) && strcmp(name, "contains") != 0;
 }
 
 nib_status schema_check(schema_maker *m, const json_t *schema) {

@@ -358,6 +358,7 @@ static nib_status add_part(schema_maker *m, json_t *into, const json_t *part, in
         return schema_impossible(m, "expected a schema that some value matches, found false");
     if (!json_is_object(part))
         return schema_refuse(m, "expected a schema, found another value");
+    NIB_TRY(schema_expand(m, part, &part));
     return add_flat(m, into, part, depth);
 }
 

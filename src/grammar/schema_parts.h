@@ -88,6 +88,12 @@ nib_status schema_decimal(schema_maker *m, const json_t *schema, const char *key
 /* Reads a whole number that is not negative; a missing one leaves *out unchanged. */
 nib_status schema_count(schema_maker *m, const json_t *schema, const char *keyword, int64_t *out);
 
+/* ---- schema_depend.c ---- */
+
+/* The schema with choices in `allOf` instead of the keywords that depend on a member; the maker owns *out,
+ * which is `schema` itself if it has none of them. */
+nib_status schema_expand(schema_maker *m, const json_t *schema, const json_t **out);
+
 /* ---- schema_merge.c ---- */
 
 /* Merges the schema with its `allOf` and references; the maker owns *out. */

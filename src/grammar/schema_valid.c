@@ -295,6 +295,7 @@ static nib_status valid_value(schema_maker *m, const json_t *schema, const json_
 
 /* Sets *out to false if the value does not match; leaves it otherwise. */
 static nib_status valid(schema_maker *m, const json_t *schema, const json_t *value, int depth, bool *out) {
+    NIB_TRY(schema_expand(m, schema, &schema));
     const json_t *ref = json_object_get(schema, "$ref"), *to = ref ? schema_resolve(m, ref) : NULL;
     const char *number = schema_number_text(m, value);
     decimal x;
