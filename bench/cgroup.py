@@ -93,7 +93,8 @@ def nibble_command(args, test, n, ram):
     if test == "pp":
         return [NIBBLE, "bench", args.model, "-p", str(n), "-n", "0", "-r", "1", *common], lambda r: r["rows"][0]["tok_s"]
     draw = ["--temp", "0"] if test == "greedy" else ["--seed", "1"]
-    return [NIBBLE, "run", args.model, "--raw", "-p", TEXT, "-n", str(n + 1), "--ignore-eos", *draw, *common], (
+    text = ["--tokens", "1,2,3,4,5,6,7,8"] if args.tokens else ["--raw", "-p", TEXT]
+    return [NIBBLE, "run", args.model, *text, "-n", str(n + 1), "--ignore-eos", *draw, *common], (
         lambda r: r["timings"]["token_n"] / r["timings"]["token_s"])
 
 
@@ -108,6 +109,7 @@ def main():
     parser.add_argument("-c", type=int, default=256)
     parser.add_argument("-t", type=int, default=2)
     parser.add_argument("--timeout", type=int, default=300)
+    parser.add_argument("--tokens", action="store_true", help="continue the tokens 1 to 8: the model has no text (nibble synth)")
     parser.add_argument("--packed", action="store_true", help="nibble keeps the packed weights on disk (made before, outside the cgroup)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
@@ -128,7 +130,7 @@ def main():
             kind = "pp" if test == "pp" else "tg"
             if llama and kind not in their_why:
                 theirs[kind], their_why[kind], _ = in_group(int(limit * 2**20), args.model,
-                                                            llama.command(args.model, kind, n, args.t, 1, args.c), args.timeout)
+                                                            llama.command(args.model, kind, n, args.t, 1, args.c) + ["-k", "0"], args.timeout)
             if llama:
                 row["llama"], row["llama_why"] = theirs[kind] and theirs[kind]["tok_s"], their_why[kind]
             rows.append(row)

@@ -4,6 +4,9 @@
  *
  *   llama_worker MODEL pp|tg|start|batch -n N -t THREADS -r REPEATS -c CONTEXT -s SEQUENCES
  *
+ * -k 0: no rearranged copies of the weights, which would not fit in a cgroup; they are read from the mapped
+ * file.
+ *
  * batch: SEQUENCES sequences with a prompt of N tokens each, then N tokens of each, all in one decode. The
  * rate is tokens a second of all sequences, as llama-batched-bench counts its S_TG. The next token is the
  * likeliest. Time counts from just before the model is opened; memory is the whole process's peak. */
@@ -117,13 +120,14 @@ static double batch_rate(struct llama_context *ctx, long long n_vocab, int n_seq
 }
 
 int main(int argc, char **argv) {
-    int n = 512, threads = 2, repeats = 3, n_ctx = 0, n_seq = 1;
+    int n = 512, threads = 2, repeats = 3, n_ctx = 0, n_seq = 1, copies = 1;
     for (int i = 3; i + 1 < argc; i += 2) {
         int *to = !strcmp(argv[i], "-n")   ? &n
                   : !strcmp(argv[i], "-t") ? &threads
                   : !strcmp(argv[i], "-r") ? &repeats
                   : !strcmp(argv[i], "-c") ? &n_ctx
                   : !strcmp(argv[i], "-s") ? &n_seq
+                  : !strcmp(argv[i], "-k") ? &copies
                                            : NULL;
         if (!to || (*to = atoi(argv[i + 1])) < 0)
             argc = 0;
@@ -131,13 +135,15 @@ int main(int argc, char **argv) {
     if (argc < 3 || n < 1 || n >= MAX || repeats >= MAX || n_seq < 1 || n_seq > 256) {
         fprintf(stderr,
                 "usage: llama_worker MODEL pp|tg|start|batch [-n N] [-t THREADS] [-r REPEATS] [-c CONTEXT] "
-                "[-s SEQUENCES]\n");
+                "[-s SEQUENCES] [-k 0]\n");
         return 2;
     }
     llama_log_set(silent, NULL);
     llama_backend_init();
     double begin = now();
-    struct llama_model *model = llama_model_load_from_file(argv[1], llama_model_default_params());
+    struct llama_model_params how = llama_model_default_params();
+    how.use_extra_bufts = copies != 0;
+    struct llama_model *model = llama_model_load_from_file(argv[1], how);
     if (!model)
         return 1;
     struct llama_context_params params = llama_context_default_params();
@@ -155,7 +161,7 @@ int main(int argc, char **argv) {
     static double rates[MAX];
     const long long n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
     for (long long i = 0; i < MAX; i++)
-        ids[i] = (llama_token)((i + 1) * 2654435761LL % n_vocab);
+        ids[i] = (llama_token)((i + 1) % n_vocab); /* as nibble bench: routers have a memory along them */
     if (!strcmp(argv[2], "start")) {
         decode(ctx, ids, 16);
         double first = now() - begin;
