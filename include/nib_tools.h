@@ -272,16 +272,6 @@ typedef struct nib_profile_options {
 NIB_API nib_status nib_profile_model(const char *model, const nib_engine_options *options,
                                      const nib_profile_options *how, char **json, nib_error *err);
 
-/* The parts of the layers (attention, groups of neurons) that are active for a token, and those that are
- * active together (MCAP, paper 3.3). A neuron is inactive when its value is at most `min` times the root mean
- * square of its row. *json (caller frees): "prompts_are", "tokens", "layers", "parts", "groups" (of a layer's
- * neurons), "active_neurons" (share), "min_share" and "max_share" (the smallest and the largest share of
- * tokens for which a part is active), "information" (nats a pair), "min_pmi" (of a cluster), "clusters",
- * "joined" (parts that share a cluster with others), "largest" (parts of the largest cluster). Nothing is
- * stored. */
-NIB_API nib_status nib_profile_activity(const char *model, const nib_engine_options *options,
-                                        const char *calib, double min, char **json, nib_error *err);
-
 /* ---- a machine ----------------------------------------------------------------------------------- */
 
 /* NIB_E_USAGE if the environment names instruction sets that this machine lacks: NIBBLE_ISA, one set of

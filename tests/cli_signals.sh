@@ -84,7 +84,6 @@ LONG = [
     ("bench --kernels", ["bench", "--kernels", model, "--seconds", "60"], 2, 1.5),
     ("profile", ["profile", model, "--again"], 2, 0.3),
     ("profile --costs", ["profile", model, "--costs", "--again"], 2, 1),
-    ("profile --activity", ["profile", model, "--activity"], 2, 0.3),
     ("profile --kernels", ["profile", model, "--kernels", "--seconds", "60"], 2, 1.5),
     ("profile --hardware", ["profile", "--hardware"], 2, 2),
     ("hw", ["hw"], 1, 2),

@@ -322,22 +322,11 @@ static nib_status measure_costs(void *user, nib_error *err) {
     return status;
 }
 
-static nib_status measure_parts(void *user, nib_error *err) {
-    const measured *m = user;
-    nib_engine_options o = engine_usual();
-    activity a;
-    o.cancel = ask;
-    const nib_status status = measure_activity(m->path, &o, &m->c, 0, &a, err);
-    coactivity_close(&a.parts);
-    return status;
-}
-
 static void profiles_end(void **state) {
     (void)state;
     measured m = {tiny_model("few.gguf", &few), prompts_open(300)};
     assert_true(sweep(measure_layers, &m) > 20);
     assert_true(sweep(measure_costs, &m) > 200);
-    assert_true(sweep(measure_parts, &m) > 20);
     calibration_clear(&m.c);
 }
 

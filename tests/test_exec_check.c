@@ -264,7 +264,6 @@ static void prompts_from_ram(void **state) {
 typedef struct measured {
     char *importance, *quality;
     model_imatrix channels;
-    uint64_t n_neuron, n_active;
 } measured;
 
 static measured measure_by(const char *name, const char *path, const calibration *c) {
@@ -275,17 +274,12 @@ static measured measure_by(const char *name, const char *path, const calibration
     measured m = {0};
     importance p;
     quality cost;
-    activity a;
     nib_error err = {0};
     o.n_batch = 0;
     o.backend = name;
     if (measure_importance(path, &o, c, &p, &err) || importance_print(&p, &m.importance, &err) ||
-        measure_quality(path, &o, c, &q, &cost, &m.channels, &err) ||
-        quality_print(&cost, &m.quality, &err) || measure_activity(path, &o, c, 0.5, &a, &err))
+        measure_quality(path, &o, c, &q, &cost, &m.channels, &err) || quality_print(&cost, &m.quality, &err))
         fail_msg("%s: %s", name, err.message);
-    m.n_neuron = a.n_neuron;
-    m.n_active = a.n_active;
-    coactivity_close(&a.parts);
     importance_clear(&p);
     quality_clear(&cost);
     return m;
@@ -298,7 +292,6 @@ static void measurements(void **state) {
     measured cpu = measure_by("cpu", path, &c), check = measure_by("check", path, &c);
     assert_string_equal(cpu.importance, check.importance);
     assert_string_equal(cpu.quality, check.quality);
-    assert_true(cpu.n_neuron == check.n_neuron && cpu.n_active == check.n_active);
     for (uint64_t i = 0; i < cpu.channels.first[cpu.channels.n_site]; i++) { /* summed in another order */
         const float is = check.channels.mean[i], should = cpu.channels.mean[i];
         assert_true(fabsf(is - should) <= 1e-5f * should);

@@ -34,14 +34,12 @@ static int run(cli_args *args) {
         return hardware_profile_run(args);
     if (!args->model)
         return cli_usage_error("which model? give a file, a folder or a name from 'nibble models'");
-    if (args->activity)
-        return profile_activity_run(args);
     return args->kernels ? profile_kernels(args) : profile_model_run(args);
 }
 
 const cli_command cmd_profile = {
     .name = "profile",
-    .usage = "MODEL [--costs | --activity | --kernels] [-t N], or --hardware",
+    .usage = "MODEL [--costs | --kernels] [-t N], or --hardware",
     .summary = "measure once for later runs: importance of layers, costs, the fastest kernels",
     .details =
         "Without other options: the importance of each layer (norms of its activations on calibration\n"
@@ -50,10 +48,6 @@ const cli_command cmd_profile = {
         "divergence at the logits. Both depend on the weights alone, are stored for later runs, and are "
         "valid\n"
         "on any machine.\n\n"
-        "--activity counts which parts of the layers (attention, groups of neurons) are active for a token,\n"
-        "and which are active together. In most models every part is always active; ReLU models have "
-        "neurons\n"
-        "that are exactly zero.\n\n"
         "--kernels times every strategy of each of the model's products, for 1 to 512 rows, with weights "
         "that\n"
         "are in no cache, and stores the choice for this machine and number of threads. Later runs use it;\n"

@@ -7,7 +7,6 @@
 #ifndef NIB_MEASURE_MEASURE_H
 #define NIB_MEASURE_MEASURE_H
 
-#include "profile/coactivity.h"
 #include "profile/imatrix.h"
 #include "profile/importance.h"
 #include "profile/quality.h"
@@ -40,21 +39,6 @@ enum { QUALITY_ROWS = 24, QUALITY_SCORED = 8 };
  * *channels (cleared by the caller, also after an error): the imatrix for formats that use one (u4g64w). */
 nib_status measure_quality(const char *name, const nib_engine_options *options, const calibration *c,
                            const quality_options *q, quality *out, model_imatrix *channels, nib_error *err);
-
-/* Finds the parts that are active for a token (MCAP, paper 3.3): each layer's attention, and the neurons of
- * its feed-forward part in n_group groups of neighbours. A neuron is inactive if its value is at most `min`
- * times the root mean square of its row. With min 0 an inactive neuron is zero, so the weights that it
- * multiplies need not be read. */
-enum { ACTIVITY_GROUPS = 16, ACTIVITY_PARTS = 1024 };
-typedef struct activity {
-    coactivity parts; /* of layer l: part l * (1 + n_group) its attention, then its groups */
-    int n_layer, n_group;
-    uint64_t n_neuron, n_active; /* over all tokens and layers */
-} activity;
-
-/* As measure_importance; coactivity_close(&out->parts) frees it, also after an error. */
-nib_status measure_activity(const char *name, const nib_engine_options *options, const calibration *c,
-                            double min, activity *out, nib_error *err);
 
 /* The default formats of quality_options, from more bits to fewer. */
 extern const char *const measure_formats[];

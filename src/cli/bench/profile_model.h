@@ -5,7 +5,6 @@
 
 #include "cli/cli.h"
 
-int profile_model_run(const cli_args *args);    /* returns an exit code */
-int profile_activity_run(const cli_args *args); /* --activity; nothing is stored */
+int profile_model_run(const cli_args *args); /* returns an exit code */
 
 #endif
