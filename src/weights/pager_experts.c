@@ -6,8 +6,9 @@
  * An expert has one page for each stacked matrix of its block. Experts whose pages have the same sizes are a
  * class; a slot of the class has memory for these pages. When another expert is read into a slot, it takes
  * over that memory. The slots are the experts that were resident at open, and EXPERT_RESERVE more of each
- * class, which are charged as staging, so that any cap works. Pages are read from the model's files, also if
- * there is a packed file, and packed when they have arrived. */
+ * class, which are charged as staging, so that any cap works. Pages are read from the packed file to their
+ * places, or from the model's files to staging, and are packed when they have arrived. The packed file
+ * belongs to the reader of the ring, if there is one: then experts are read from the model's files. */
 #include "weights/pager_parts.h"
 
 #include "base/mem.h"
@@ -38,6 +39,7 @@ typedef struct expert_class {
 typedef struct page_read {
     int slot, page; /* slot -1: none */
     int n_sent, n_flight;
+    bool packed; /* one read of the packed file */
     load_reads reads;
     uint8_t *raw, *to;
 } page_read;
@@ -58,6 +60,8 @@ struct experts {
     uint64_t raw_each; /* 0: pages are read in pieces */
     int n_raw;
     read_queue *queue;
+    bool packed;  /* pages come from the packed file */
+    bool damaged; /* it is */
     page_read pages[MAX_PAGES];
     page_read *of_tag[MAX_READ_QUEUE]; /* NULL: the tag is free */
     int slot, stack;                   /* the next page to be read: of this slot's expert; slot -1: none */
@@ -246,6 +250,7 @@ nib_status experts_open(pager *p, experts **out, nib_error *err) {
         return nib_fail_nomem(err, sizeof *x, "the experts");
     x->p = p;
     x->slot = -1;
+    x->packed = p->packed && !p->streamed.first[p->layout.n_block];
     const nib_status status = start(x, err);
     if (status != NIB_OK) {
         experts_close(x);
@@ -358,14 +363,22 @@ static int free_tag(const experts *x) {
     return tag < MAX_READ_QUEUE ? tag : -1;
 }
 
+static load_extent packed_extent(const experts *x, int page) {
+    const weight_page *of = &x->p->layout.pages[page];
+    uint64_t begin;
+    file *f = packed_image(x->p->packed, &begin);
+    return (load_extent){f, begin + of->image, of->bytes, of->bytes};
+}
+
 /* Submits reads of a page while tags are free. */
 static void submit(experts *x, page_read *r) {
     for (int tag; r->n_sent < r->reads.n && (tag = free_tag(x)) >= 0; r->n_sent++, r->n_flight++) {
-        const load_extent e = load_reads_extent(&r->reads, r->n_sent, x->p->loader);
+        const load_extent e =
+            r->packed ? packed_extent(x, r->page) : load_reads_extent(&r->reads, r->n_sent, x->p->loader);
+        uint8_t *to = r->packed ? r->to : r->raw + r->reads.list[r->n_sent].at;
         x->of_tag[tag] = r;
         read_queue_submit(x->queue, tag,
-                          &(read_request){e.f, r->raw + r->reads.list[r->n_sent].at, e.offset,
-                                          file_is_direct(e.f) ? e.n_byte : e.min, e.min});
+                          &(read_request){e.f, to, e.offset, file_is_direct(e.f) ? e.n_byte : e.min, e.min});
     }
 }
 
@@ -380,7 +393,9 @@ static void read_more(experts *x) {
     while ((r = free_page(x)) && free_tag(x) >= 0 && next_page(x, r)) {
         uint64_t bytes;
         r->n_sent = r->n_flight = 0;
-        if (pager_page_reads(x->p, r->page, &r->reads, &bytes) && bytes <= x->raw_each) {
+        r->packed = x->packed;
+        r->reads.n = 1;
+        if (r->packed || (pager_page_reads(x->p, r->page, &r->reads, &bytes) && bytes <= x->raw_each)) {
             submit(x, r);
             continue;
         }
@@ -389,6 +404,40 @@ static void read_more(experts *x) {
     }
     if (x->queue)
         read_queue_send(x->queue);
+}
+
+/* Stops using the packed file, once no read of it is in flight. */
+static void leave_packed(experts *x) {
+    x->packed = false;
+    for (int i = 0; i < x->n_raw; i++)
+        if (x->pages[i].slot >= 0 && x->pages[i].packed)
+            return;
+    if (x->p->packed) {
+        pager_packed_drop(x->p, x->damaged);
+        log_line(x->p->log,
+                 "the packed file cannot be read or is damaged: the model's files are read instead");
+    }
+}
+
+/* A page of the packed file has arrived at its place. If it is not right, it is read from the model's files.
+ */
+static void finish_packed(experts *x, page_read *r, bool good) {
+    const uint64_t n_byte = x->p->layout.pages[r->page].bytes;
+    page_state *state = &x->p->state[r->page];
+    const bool right =
+        good && (state->checked ||
+                 packed_check(x->p->packed, page_layout_vector_units(&x->p->layout) + (uint64_t)r->page,
+                              r->to, n_byte));
+    atomic_fetch_add(&x->p->bytes_streamed, n_byte);
+    state->checked = right;
+    if (right)
+        finish_page(x, r->slot);
+    else
+        read_in_pieces(x, r);
+    r->slot = -1;
+    x->damaged = x->damaged || (good && !right);
+    if (!right || !x->packed)
+        leave_packed(x);
 }
 
 /* Waits for a read; packs its page if it was the last one. False: none is in flight. */
@@ -401,6 +450,10 @@ static bool land(experts *x) {
     page_read *r = x->of_tag[tag];
     x->of_tag[tag] = NULL;
     r->n_flight--;
+    if (r->packed) {
+        finish_packed(x, r, status == NIB_OK);
+        return true;
+    }
     note(x, r->slot, status, &error);
     if (status != NIB_OK)
         r->n_sent = r->reads.n; /* the others of this page are not needed */

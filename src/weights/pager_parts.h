@@ -65,7 +65,8 @@ struct pager {
     uint8_t *row_packed;
     uint64_t row_packed_bytes;
     panel_reader panels; /* zeroed: the model looks none up */
-    packed *packed;      /* the packed file in use; NULL: none. While streaming, the reader thread uses it */
+    packed *packed; /* the packed file in use; NULL: none. While streaming, the reader thread uses it, or, if
+                       there is none, the experts */
     packed_what packed_is;             /* its required content */
     char *packed_path;                 /* NULL: packed files have no folder */
     uint64_t packed_bytes;             /* charged to the disk tier for it */
