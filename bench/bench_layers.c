@@ -91,7 +91,8 @@ static void open_all(bench *b, char **argv) {
         nib_tokenize(b->e, text, n_byte, 0, &tokens, &n, &err))
         die(err.message);
     const engine_parts on = engine_parts_of(b->e);
-    if (kv_pool_open(on.layout, TYPE_F32, true, false, device_host(), on.ledger, &b->pool, &err) ||
+    if (kv_pool_open(on.layout, kv_formats_all(TYPE_F32), true, false, device_host(), on.ledger, &b->pool,
+                     &err) ||
         kv_table_open(&b->kv, b->pool, on.layout, device_host(), on.ledger, CHUNK, false, &err))
         die(err.message);
     mem_free(text);

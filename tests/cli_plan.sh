@@ -43,6 +43,19 @@ check "within the cap" true_that 'd["predicted"]["ram_peak"] <= 28 << 20'
 check "owners add up" true_that 'sum(d["predicted"]["owners"].values()) == d["predicted"]["ram_peak"]'
 
 run plan "$model" --json
+check "one format of all layers" true_that 'd["kv"] == [{"layers": "all", "format": "f16"}]'
+edit_kv() { python3 -S -c 'import json,sys; d=json.load(open(sys.argv[1])); d["kv"]=[{"layers": l, "format": f} for l, f in zip(sys.argv[3::2], sys.argv[4::2])]; json.dump(d, open(sys.argv[2],"w"))' "$tmp/plan.json" "$tmp/edited.json" "$@"; }
+edit_kv 0-2 f16 3-6 kv4 7 kv8
+run run "$model" --plan "$tmp/edited.json" --tokens 1,2,3 -n 2 --ignore-eos --temp 0
+check "formats of keys and values by layer" [ $code = 0 ]
+edit_kv 0-2 f16 9 kv4
+run run "$model" --plan "$tmp/edited.json" --tokens 1,2,3 -n 2
+check "of a layer that does not exist" sh -c "[ $code = 2 ] && grep -q '9=kv4' '$tmp/err'"
+edit_kv all f16 7 kv4
+run run "$model" --plan "$tmp/edited.json" --tokens 1,2,3 -n 2
+check "all layers, and one" sh -c "[ $code = 4 ] && grep -q 'alone' '$tmp/err'"
+
+run plan "$model" --json
 check "a usual context without a cap" true_that 'd["schedule"]["n_ctx"] == 4096'
 run plan "$model" --ram 28M --json
 check "a shorter one under a cap" true_that '256 <= d["schedule"]["n_ctx"] < 4096'

@@ -320,7 +320,7 @@ static void sizes_are_the_plans(void **state) {
     e = engine_must_open(path, &o, &h.p);
     assert_int_equal(engine_parts_of(e).n_ctx, 50);
     assert_int_equal(engine_parts_of(e).step->backend->rows.n_pass, 7);
-    assert_int_equal(engine_parts_of(e).kv_type, TYPE_F32);
+    assert_int_equal(engine_parts_of(e).kv.type, TYPE_F32);
     nib_engine_close(e);
     o.n_ctx = 51;
     assert_int_equal(engine_open(path, &o, &(engine_internal){.plan = &h.p}, &e, &err), NIB_E_USAGE);
@@ -329,7 +329,7 @@ static void sizes_are_the_plans(void **state) {
     o.kv_type = NIB_KV_F16;
     e = engine_must_open(path, &o, &h.p);
     assert_int_equal(engine_parts_of(e).n_ctx, 50);
-    assert_int_equal(engine_parts_of(e).kv_type, TYPE_F16);
+    assert_int_equal(engine_parts_of(e).kv.type, TYPE_F16);
     assert_non_null(strstr(said, "cache"));
     nib_engine_close(e);
 }

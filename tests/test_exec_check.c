@@ -361,8 +361,8 @@ static void keys_and_values_are_its_own(void **state) {
     assert_int_equal(prompt_rows_open(&rows, &on, &c, 0, 0, &err), NIB_OK);
     pass p = {.segments = rows.segments, .n_segment = 1, .n_head = 1};
     assert_int_equal(step_pass(engine_parts_of(e).step, &p, &err), NIB_OK);
-    assert_int_equal(kv_pool_open(engine_parts_of(e).layout, TYPE_F32, true, false, device_host(),
-                                  engine_parts_of(e).ledger, &pages, &err),
+    assert_int_equal(kv_pool_open(engine_parts_of(e).layout, kv_formats_all(TYPE_F32), true, false,
+                                  device_host(), engine_parts_of(e).ledger, &pages, &err),
                      NIB_OK);
     assert_int_equal(kv_table_open(&host, pages, engine_parts_of(e).layout, device_host(),
                                    engine_parts_of(e).ledger, 5, false, &err),

@@ -40,7 +40,7 @@ static void open_world(world *w, const char *path, uint64_t headroom) {
     memset(w, 0, sizeof *w);
     w->e = engine_must_open(path, &o, NULL);
     sequence_memory memory;
-    assert_int_equal(engine_sequence_memory(w->e, TYPE_F16, &memory, &err), NIB_OK);
+    assert_int_equal(engine_sequence_memory(w->e, kv_formats_all(TYPE_F16), &memory, &err), NIB_OK);
     for (int i = 0; i < N_SEQUENCE; i++)
         if (sequence_open(&w->of[i], &memory, N_CTX, w->tokens[i], false, &err))
             fail_msg("%s", err.message);

@@ -182,7 +182,7 @@ static void they_wait_for_pages(void **state) {
 static uint64_t kv_bytes_in_use(nib_engine *e, int type) {
     kv_usage u;
     sequence_memory memory;
-    assert_int_equal(engine_sequence_memory(e, (type_id)type, &memory, NULL), NIB_OK);
+    assert_int_equal(engine_sequence_memory(e, kv_formats_all((type_id)type), &memory, NULL), NIB_OK);
     kv_pool_usage(memory.pages, &u);
     return (uint64_t)u.used * u.page_bytes;
 }

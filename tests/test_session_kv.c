@@ -7,6 +7,7 @@
 #include "support/expected.h"
 #include "support/logits.h"
 #include "support/process.h"
+#include "engine/engine.h"
 #include "support/slow.h"
 #include "support/tinyfolder.h"
 #include "support/tinymodel.h"
@@ -25,7 +26,8 @@ enum { N_TOKEN = 210, N_CTX = 256, MIB = 1 << 20 };
 
 static const tiny_shape small = {TYPE_Q8_0, 2, 96, 160, 6, 2, 300, N_CTX, true};
 static const tiny_shape long_cache = {TYPE_Q8_0, 4, 256, 256, 4, 4, 300, 1 << 15, true};
-static const int kinds[] = {NIB_KV_8, NIB_KV_4, NIB_KV_4H};
+enum { MIXED = 50 }; /* layer 0 in f16, the others in kv4 */
+static const int kinds[] = {NIB_KV_8, NIB_KV_4, NIB_KV_4H, MIXED};
 
 static nib_engine *open_with(const char *path, int kv, int n_thread, int64_t n_batch, bool no_fuse) {
     nib_engine_options o;
@@ -35,8 +37,9 @@ static nib_engine *open_with(const char *path, int kv, int n_thread, int64_t n_b
     o.n_thread = n_thread;
     o.n_batch = n_batch;
     o.no_fuse = no_fuse;
-    o.kv_type = kv;
-    if (nib_engine_open(path, &o, &e, &err))
+    o.kv_type = kv == MIXED ? NIB_KV_4 : kv;
+    const engine_internal internal = {.kv_layers = kv == MIXED ? "0=f16" : NULL};
+    if (engine_open(path, &o, &internal, &e, &err))
         fail_msg("%s", err.message);
     return e;
 }
@@ -309,6 +312,16 @@ static void refused_when_it_opens(void **state) {
     nib_engine_close(e);
     o.kv_type = 99;
     assert_int_equal(nib_engine_open(path, &o, &e, &err), NIB_E_USAGE);
+    o.kv_type = NIB_KV_4;
+    engine_internal internal = {.kv_layers = "0-1=f16,4=kv8"}; /* there are 4 layers */
+    assert_int_equal(engine_open(path, &o, &internal, &e, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "4=kv8"));
+    internal.kv_layers = "0-3=f16"; /* as many bytes as with f16 for all */
+    assert_int_equal(engine_open(path, &o, &internal, &e, &err), NIB_E_NOFIT);
+    internal.kv_layers = "0=f16";
+    if (engine_open(path, &o, &internal, &e, &err))
+        fail_msg("%s", err.message);
+    nib_engine_close(e);
 }
 
 int main(void) {

@@ -9,6 +9,7 @@
 #include "support/slow.h"
 #include "support/tinylayout.h"
 #include "support/tinymodel.h"
+#include "kernels/kv_layout.h"
 #include "state/kv_table.h"
 
 #include <setjmp.h>
@@ -24,6 +25,10 @@ enum { N_CTX = 300, N_SEQUENCE = 6, N_STEP = 1200, KIB = 1 << 10 };
 
 static const tiny_shape shape = {TYPE_Q8_0, 2, 64, 96, 4, 2, 40, N_CTX, true};
 
+/* The formats of two layers. */
+static const uint8_t two_types[] = {TYPE_F16, TYPE_KV4};
+static const kv_formats mixed = {.type = TYPE_KV4, .layers = two_types, .n_layer = 2};
+
 typedef struct sequence {
     kv_table kv;
     int32_t tokens[N_CTX];
@@ -38,19 +43,19 @@ typedef struct setting {
     kv_pool *pages;
 } setting;
 
-static setting setting_of(const char *path, device *d, type_id type, uint64_t ram) {
+static setting setting_of(const char *path, device *d, kv_formats formats, uint64_t ram) {
     const uint64_t caps[NIB_N_TIER] = {
         [NIB_TIER_RAM] = ram, [NIB_TIER_VRAM] = NIB_AUTO, [NIB_TIER_DISK] = NIB_AUTO};
     setting s = {.d = d};
     nib_error err = {0};
     s.of = tiny_layout_open(path);
-    if (ledger_open(caps, &s.l, &err) || kv_pool_open(s.of.l, type, false, true, d, s.l, &s.pages, &err))
+    if (ledger_open(caps, &s.l, &err) || kv_pool_open(s.of.l, formats, false, true, d, s.l, &s.pages, &err))
         fail_msg("%s", err.message);
     return s;
 }
 
 static setting setting_on(device *d, type_id type, uint64_t ram) {
-    return setting_of(tiny_model("kv.gguf", &shape), d, type, ram);
+    return setting_of(tiny_model("kv.gguf", &shape), d, kv_formats_all(type), ram);
 }
 
 static setting setting_open(type_id type, uint64_t ram) {
@@ -284,9 +289,10 @@ static void reach_positions(sequence *s, int64_t first, int64_t end) {
  * goes another way from within a shared page on has its own page there, and the others keep theirs. */
 static void codes_are_shared_whole(void **state) {
     (void)state;
-    static const type_id types[] = {TYPE_KV8, TYPE_KV4};
-    for (size_t k = 0; k < NUM_COUNT(types); k++) {
-        setting set = setting_open(types[k], NIB_AUTO);
+    const kv_formats formats[] = {kv_formats_all(TYPE_KV8), kv_formats_all(TYPE_KV4), mixed};
+    for (size_t k = 0; k < NUM_COUNT(formats); k++) {
+        setting set = setting_of(tiny_model("kv.gguf", &shape), device_host(), formats[k], NIB_AUTO);
+        const int begun = k == 2; /* layers in f16 have a page for the last positions */
         static sequence a, b, c;
         kv_usage u;
         open_with(&set, &a, 200, 0);
@@ -294,13 +300,13 @@ static void codes_are_shared_whole(void **state) {
         open_with(&set, &b, 200, 0);
         assert_int_equal(b.n, 192);
         kv_pool_usage(set.pages, &u);
-        assert_int_equal(u.used, 3);
+        assert_int_equal(u.used, 3 + begun);
         assert_int_equal(kv_table_keep(&b.kv, 70), KV_BLOCK);
         for (int i = KV_BLOCK; i < 200; i++)
             b.tokens[i] = 7;
         reach_positions(&b, KV_BLOCK, 200);
         kv_pool_usage(set.pages, &u);
-        assert_int_equal(u.used, 5);
+        assert_int_equal(u.used, 5 + 2 * begun);
         for (int i = 0; i < 3; i++)
             assert_true((a.kv.pages[i] == b.kv.pages[i]) == (i == 0));
         open_with(&set, &c, 200, 0);
@@ -419,18 +425,19 @@ static void least_recently_used_goes_first(void **state) {
 /* The ledger has what a sequence's positions make resident, shared pages once, and nothing after its end. */
 static void charged_as_it_grows(void **state) {
     (void)state;
-    static const type_id types[] = {TYPE_F16, TYPE_F32, TYPE_KV8, TYPE_KV4};
-    static const tiny_shape wide = {TYPE_Q8_0, 1, 512, 64, 4, 4, 40, N_CTX, true}; /* 16 KiB a head in f16 */
+    const kv_formats formats[] = {kv_formats_all(TYPE_F16), kv_formats_all(TYPE_F32),
+                                  kv_formats_all(TYPE_KV8), kv_formats_all(TYPE_KV4), mixed};
+    static const tiny_shape wide = {TYPE_Q8_0, 2, 512, 64, 4, 4, 40, N_CTX, true}; /* 16 KiB a head in f16 */
     static const int64_t ends[] = {1, 40, 63, 64, 65, 128, 129, 192, 200, 256};
-    for (size_t k = 0; k < NUM_COUNT(types); k++) {
-        setting set = setting_of(tiny_model("wide.gguf", &wide), device_host(), types[k], NIB_AUTO);
+    for (size_t k = 0; k < NUM_COUNT(formats); k++) {
+        setting set = setting_of(tiny_model("wide.gguf", &wide), device_host(), formats[k], NIB_AUTO);
         static sequence a, b;
         nib_memory now;
         uint64_t bytes = 0;
         open_with(&set, &a, 256, 3);
         for (size_t i = 0; i < NUM_COUNT(ends); i++) {
             reach_positions(&a, a.n, ends[i]);
-            assert_int_equal(kv_table_touched(set.of.l, types[k], ends[i], &bytes, NULL), NIB_OK);
+            assert_int_equal(kv_table_touched(set.of.l, formats[k], ends[i], &bytes, NULL), NIB_OK);
             ledger_report(set.l, &now);
             assert_int_equal(now.owner[NIB_OWNER_KV], bytes);
         }
@@ -444,6 +451,36 @@ static void charged_as_it_grows(void **state) {
         assert_int_equal(now.owner[NIB_OWNER_KV], 0);
         setting_close(&set);
     }
+}
+
+/* Each layer takes a page's bytes in its own format, and only layers with codes have a window. */
+static void formats_by_layer(void **state) {
+    (void)state;
+    tiny_layout of = tiny_layout_open(tiny_model("kv.gguf", &shape));
+    kv_paging p;
+    uint8_t types[12];
+    char text[64];
+    const kv_formats many = {.type = TYPE_KV4, .layers = types, .n_layer = 12};
+    assert_int_equal(kv_paging_open(&p, of.l, mixed, false, NULL), NIB_OK);
+    assert_int_equal(p.layers[0].value_at - p.layers[0].key_at, 2 * KV_BLOCK * 16 * 2);
+    assert_int_equal(p.layers[1].value_at - p.layers[1].key_at, 2 * kv_block_bytes(TYPE_KV4, 16));
+    kv_paging_close(&p);
+    assert_int_equal(kv_paging_open(&p, of.l, kv_formats_newest(mixed), false, NULL), NIB_OK);
+    assert_int_equal(p.layers[0].n_kv_head, 0);
+    assert_int_equal(p.layers[1].n_kv_head, 2);
+    kv_paging_close(&p);
+    tiny_layout_close(&of);
+    assert_int_equal(kv_table_pages(mixed, 65), 2);
+    assert_int_equal(kv_table_pages(kv_formats_all(TYPE_KV4), 65), 1);
+    memset(types, TYPE_KV4, sizeof types);
+    assert_int_equal(kv_formats_parse("0-2=f16,11=KV8", types, 12, NULL), NIB_OK);
+    assert_true(kv_formats_print(many, text, sizeof text));
+    assert_string_equal(text, "0-2=f16,3-10=kv4,11=kv8");
+    assert_false(kv_formats_print(many, text, 16));
+    static const char *const wrong[] = {"12=f16", "2-1=f16", "f16",        "0=q4_0",
+                                        "0-=f16", "-1=f16",  "0=f16;1=f16"};
+    for (size_t i = 0; i < NUM_COUNT(wrong); i++)
+        assert_int_equal(kv_formats_parse(wrong[i], types, 12, NULL), NIB_E_USAGE);
 }
 
 /* A reservation that does not fit is refused, and nothing of it remains. */
@@ -516,6 +553,7 @@ int main(void) {
         cmocka_unit_test(found_again_until_needed),
         cmocka_unit_test(least_recently_used_goes_first),
         cmocka_unit_test(charged_as_it_grows),
+        cmocka_unit_test(formats_by_layer),
         cmocka_unit_test(refused_when_reserved),
         cmocka_unit_test(huge_pages_are_counted),
     };

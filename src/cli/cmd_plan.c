@@ -324,15 +324,30 @@ static void print_residuals(const terminal *s, const json_t *residuals) {
     }
 }
 
+/* Writes "f16", or "f16 (0-3), kv4 (4-29)". */
+static const char *kv_text(const json_t *plan, char *out, size_t size) {
+    const json_t *part, *all = json_object_get(plan, "kv");
+    size_t i, at = 0;
+    *out = 0;
+    json_array_foreach(all, i, part) {
+        const char *layers = field_text(part, "layers");
+        const bool named = strcmp(layers, "all") != 0;
+        const int n = snprintf(out + at, size - at, "%s%s%s%s%s", i ? ", " : "", field_text(part, "format"),
+                               named ? " (" : "", named ? layers : "", named ? ")" : "");
+        at = NUM_MIN(at + (size_t)n, size - 1);
+    }
+    return out;
+}
+
 static void print_table(const cli_args *args, const json_t *plan) {
     const terminal s = terminal_open(args, stdout);
     const json_t *schedule = json_object_get(plan, "schedule");
     const long long threads = field_int(schedule, "threads");
-    char size[32];
+    char size[32], kv[256];
     num_format_size(all_bytes_in(plan, "ram") + all_bytes_in(plan, "vram") + all_bytes_in(plan, "disk"),
                     size);
     terminal_line(&s, "plan         %s: %s of weights, context %lld, kv %s, %lld thread%s",
-                  field_text(plan, "model"), size, field_int(schedule, "n_ctx"), field_text(plan, "kv"),
+                  field_text(plan, "model"), size, field_int(schedule, "n_ctx"), kv_text(plan, kv, sizeof kv),
                   threads, threads == 1 ? "" : "s");
     print_bars(&s, plan);
     print_blocks(&s, plan);

@@ -67,12 +67,15 @@ static void look_at_vram(const engine_core *e) {
         log_line(&e->log, "--vram has no effect without --backend cuda");
 }
 
-nib_status core_begin(engine_core *e, const char *name, const plan *p, nib_error *err) {
+nib_status core_begin(engine_core *e, const char *name, const engine_internal *internal, nib_error *err) {
+    const plan *p = internal->plan;
     NIB_TRY(settings_make(&e->resolved, &e->requested, err));
     NIB_TRY(find_backend(e, p, err));
     if (p)
         NIB_TRY(core_blame_plan(&e->requested,
                                 settings_take_plan(&e->resolved, p, &e->requested, &e->log, err), err));
+    if (internal->kv_layers)
+        e->resolved.kv_layers = internal->kv_layers;
     if (e->resolved.n_thread == 0)
         e->resolved.n_thread = thread_physical_cores();
     return model_find(name, &e->path, err);
@@ -149,7 +152,7 @@ backend_setup core_backend_setup(const engine_core *e, int n_thread) {
                        .whole_head = e->requested.shortlist == NIB_SHORTLIST_OFF,
                        .sketch = e->requested.shortlist == NIB_SHORTLIST_ON,
                        .n_best = e->requested.n_best,
-                       .kv_type = e->resolved.kv_type,
+                       .kv = e->resolved.formats,
                        .k_chunk = e->resolved.k_chunk,
                        .n_sequence = e->resolved.n_sequence,
                        .residuals = e->residuals};
@@ -163,7 +166,7 @@ engine_parts core_parts(const engine_core *e) {
                           .layout = e->layout,
                           .ledger = e->ledger,
                           .threads = e->threads,
-                          .kv_type = e->resolved.kv_type,
+                          .kv = e->resolved.formats,
                           .n_ctx = e->resolved.n_ctx,
                           .progress = e->requested.progress,
                           .user = e->requested.user};

@@ -45,8 +45,8 @@ typedef struct engine_core {
 void core_init(engine_core *e, const nib_engine_options *options);
 void core_close(engine_core *e);
 
-/* Resolves the settings, the kind of back end, and the model's path. p NULL: no plan. */
-nib_status core_begin(engine_core *e, const char *name, const plan *p, nib_error *err);
+/* Resolves the settings, the kind of back end, and the model's path. */
+nib_status core_begin(engine_core *e, const char *name, const engine_internal *internal, nib_error *err);
 /* Prefixes an error of a plan with the name of its file. */
 nib_status core_blame_plan(const nib_engine_options *requested, nib_status status, nib_error *err);
 

@@ -44,16 +44,20 @@ const tokenizer *engine_tokenizer(const nib_engine *e) {
 
 /* ---- sequences ---- */
 
-bool engine_kv_type(int kv, type_id *out) {
-    return settings_kv_type(kv, out);
+bool engine_kv_formats(int kv, kv_formats *out) {
+    type_id type;
+    if (!settings_kv_type(kv, &type))
+        return false;
+    *out = kv_formats_all(type);
+    return true;
 }
 
 uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx) {
     return sessions_tables(&e->core, n_ctx);
 }
 
-nib_status engine_check_positions(const nib_engine *e, type_id kv_type, int64_t n_ctx, nib_error *err) {
-    return sessions_check_positions(&e->core, kv_type, n_ctx, err);
+nib_status engine_check_positions(const nib_engine *e, kv_formats kv, int64_t n_ctx, nib_error *err) {
+    return sessions_check_positions(&e->core, kv, n_ctx, err);
 }
 
 nib_status engine_name_sessions(const nib_engine *e, nib_status status, nib_error *err) {
@@ -78,11 +82,11 @@ static bool can_share(const model *m) {
     return true;
 }
 
-/* Opens the pool of a cache type at its first use. */
-static nib_status open_pool(const nib_engine *e, type_id type, kv_pool **out, nib_error *err) {
+/* Opens the pool of some formats at its first use. */
+static nib_status open_pool(const nib_engine *e, kv_formats kv, kv_pool **out, nib_error *err) {
     const backend *by = e->backend;
     kv_pool *made;
-    NIB_TRY(kv_pool_open(e->core.layout, type, false, can_share(e->core.m), by->device, e->core.ledger, &made,
+    NIB_TRY(kv_pool_open(e->core.layout, kv, false, can_share(e->core.m), by->device, e->core.ledger, &made,
                          err));
     const nib_status status =
         by->on_host ? kv_pool_split(made, e->core.layout, by->host, by->on_host, err) : NIB_OK;
@@ -93,21 +97,22 @@ static nib_status open_pool(const nib_engine *e, type_id type, kv_pool **out, ni
     return status;
 }
 
-static nib_status get_pool(nib_engine *e, type_id type, kv_pool **out, nib_error *err) {
-    NIB_TRY(sessions_check_type(&e->core, type, err));
+static nib_status get_pool(nib_engine *e, kv_formats kv, kv_pool **out, nib_error *err) {
+    NIB_TRY(sessions_check_formats(&e->core, kv, err));
     nib_status status = NIB_OK;
+    kv_pool **at = &e->kv[kv.layers ? TYPE_COUNT : kv.type];
     pthread_mutex_lock(&e->step.lock);
-    if (!e->kv[type])
-        status = open_pool(e, type, &e->kv[type], err);
-    *out = e->kv[type];
+    if (!*at)
+        status = open_pool(e, kv, at, err);
+    *out = *at;
     pthread_mutex_unlock(&e->step.lock);
     return status;
 }
 
-nib_status engine_sequence_memory(nib_engine *e, type_id kv_type, sequence_memory *out, nib_error *err) {
+nib_status engine_sequence_memory(nib_engine *e, kv_formats kv, sequence_memory *out, nib_error *err) {
     *out =
         (sequence_memory){.layout = e->core.layout, .device = e->backend->device, .ledger = e->core.ledger};
-    return get_pool(e, kv_type, &out->pages, err);
+    return get_pool(e, kv, &out->pages, err);
 }
 
 /* Pages in RAM through which files are read and written: at least those of two sequences. */
@@ -125,8 +130,8 @@ static nib_status settle(void *engine, kv_pool *pages, nib_error *err) {
     return step_settle(&e->step, pages, err);
 }
 
-nib_status engine_open_prefixes(nib_engine *e, type_id kv_type, const char *folder, uint64_t max,
-                                int64_t n_ctx, kv_disk **out, nib_error *err) {
+nib_status engine_open_prefixes(nib_engine *e, kv_formats kv, const char *folder, uint64_t max, int64_t n_ctx,
+                                kv_disk **out, nib_error *err) {
     kv_disk_options o = {
         .folder = folder, .max = max, .n_ctx = n_ctx, .settle = settle, .user = e, .log = e->core.log};
     kv_pool *pages;
@@ -137,10 +142,10 @@ nib_status engine_open_prefixes(nib_engine *e, type_id kv_type, const char *fold
                  "recurrent layers, whose state pages do not have");
         return NIB_OK;
     }
-    NIB_TRY(get_pool(e, kv_type, &pages, err));
+    NIB_TRY(get_pool(e, kv, &pages, err));
     if (!kv_pool_host_reads(pages))
         NIB_TRY(keep_for_disk(pages, n_ctx, err));
-    NIB_TRY(prefix_key(&e->core, e->kernels, e->backend->on_host, kv_type, o.key, err));
+    NIB_TRY(prefix_key(&e->core, e->kernels, e->backend->on_host, kv, o.key, err));
     return kv_disk_open(&o, pages, e->core.ledger, out, err);
 }
 

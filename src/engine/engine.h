@@ -41,16 +41,16 @@ uint64_t engine_residual_read(const nib_engine *e, const tune_choice *choice);
 
 /* ---- for sequences ---- */
 
-/* Converts a nib_kv_type to a number format; false: 0, or an unknown type. */
-bool engine_kv_type(int kv, type_id *out);
-/* Fills *out with the memory for sequences of a cache type. The pool of a type is opened at its first use.
- * Any thread. */
-nib_status engine_sequence_memory(nib_engine *e, type_id kv_type, sequence_memory *out, nib_error *err);
+/* The formats of all layers by a nib_kv_type; false: 0, or an unknown type. */
+bool engine_kv_formats(int kv, kv_formats *out);
+/* Fills *out with the memory for sequences of these formats: the engine's own, or one of all layers. Their
+ * pool is opened at its first use. Any thread. */
+nib_status engine_sequence_memory(nib_engine *e, kv_formats kv, sequence_memory *out, nib_error *err);
 /* Opens the folder of at most `max` bytes for these KV pages, for sequences of n_ctx positions. *out is NULL,
  * which is logged, if the pages cannot be stored: they depend on the length of their sequence, or are not in
  * RAM. To be closed before the engine. */
-nib_status engine_open_prefixes(nib_engine *e, type_id kv_type, const char *folder, uint64_t max,
-                                int64_t n_ctx, kv_disk **out, nib_error *err);
+nib_status engine_open_prefixes(nib_engine *e, kv_formats kv, const char *folder, uint64_t max, int64_t n_ctx,
+                                kv_disk **out, nib_error *err);
 /* Logs a line. */
 void engine_log(const nib_engine *e, const char *text);
 /* The setup for generating answers. */
@@ -64,7 +64,7 @@ void engine_generation_took(nib_engine *e, int64_t n_position, const nib_result 
 uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx);
 /* Checks a number of positions: NIB_E_USAGE: more than the learned ones; NIB_E_NOFIT: more than the machine's
  * memory can ever hold. */
-nib_status engine_check_positions(const nib_engine *e, type_id kv_type, int64_t n_ctx, nib_error *err);
+nib_status engine_check_positions(const nib_engine *e, kv_formats kv, int64_t n_ctx, nib_error *err);
 /* Prefixes a NIB_E_NOFIT of a session or a batch with the sessions that the engine reserves; returns status.
  */
 nib_status engine_name_sessions(const nib_engine *e, nib_status status, nib_error *err);

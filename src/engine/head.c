@@ -35,7 +35,7 @@ static bool helps(const engine_core *e, uint64_t sketch, uint64_t staging) {
     const int64_t n_pass = NUM_MIN(o->n_batch, o->n_ctx), n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
     uint64_t session;
     if (o->cap[NIB_TIER_RAM] == NIB_AUTO || o->n_sequence > 1 ||
-        sessions_bytes(e, e->resolved.kv_type, o->n_ctx, &session, NULL) != NIB_OK)
+        sessions_bytes(e, e->resolved.formats, o->n_ctx, &session, NULL) != NIB_OK)
         return false;
     const pager_need need = pager_needs(e->layout, e->resolved.n_thread);
     const uint64_t rows = sizes_pass_bytes(e, n_pass, n_cell);

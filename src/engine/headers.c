@@ -21,12 +21,15 @@ static nib_status look_at_files(engine_core *e, nib_error *err) {
     return NIB_OK;
 }
 
-nib_status headers_open(engine_core *e, const char *name, const nib_engine_options *options, const plan *p,
-                        nib_error *err) {
+nib_status headers_open(engine_core *e, const char *name, const nib_engine_options *options,
+                        const engine_internal *internal, nib_error *err) {
+    static const engine_internal nothing = {0};
     static const uint64_t none[NIB_N_TIER] = {NIB_AUTO, NIB_AUTO, NIB_AUTO};
     uint64_t residuals;
+    internal = internal ? internal : &nothing;
+    const plan *p = internal->plan;
     core_init(e, options);
-    NIB_TRY(core_begin(e, name, p, err));
+    NIB_TRY(core_begin(e, name, internal, err));
     if (e->resolved.cap[NIB_TIER_RAM] != NIB_AUTO)
         mem_return_unused(); /* as an engine under that cap does */
     NIB_TRY(ledger_open(none, &e->ledger, err));
@@ -37,7 +40,7 @@ nib_status headers_open(engine_core *e, const char *name, const nib_engine_optio
     NIB_TRY(idle_residuals(e, p != NULL, &residuals, err));
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_WEIGHTS, residuals, err));
     if (p)
-        NIB_TRY(resolve_blocks(e, &(engine_internal){.plan = p}, err));
+        NIB_TRY(resolve_blocks(e, internal, err));
     NIB_TRY(sizes_resolve(e, err));
     return head_resolve(e, p, err);
 }

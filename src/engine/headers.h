@@ -5,8 +5,9 @@
 
 #include "engine/core.h"
 
-/* Opens the core. p: a plan to follow; NULL: none. The caller calls core_close in any case. */
-nib_status headers_open(engine_core *e, const char *name, const nib_engine_options *options, const plan *p,
-                        nib_error *err);
+/* Opens the core. internal: its plan and formats apply; NULL: none. The caller calls core_close in any case.
+ */
+nib_status headers_open(engine_core *e, const char *name, const nib_engine_options *options,
+                        const engine_internal *internal, nib_error *err);
 
 #endif

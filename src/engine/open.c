@@ -60,7 +60,7 @@ static nib_status reserve_rows(nib_engine *e, const engine_internal *internal, u
     const bool apart = core->kind->tier != NIB_TIER_RAM && !internal->keep_free;
     rows->n_kept = session;
     if (apart)
-        NIB_TRY(sessions_cache_bytes(core, core->resolved.kv_type, core->resolved.n_ctx, &rows->n_kept, err));
+        NIB_TRY(sessions_cache_bytes(core, core->resolved.formats, core->resolved.n_ctx, &rows->n_kept, err));
     NIB_TRY(engine_device_decide(core, e->backend, rows, &e->device, err));
     NIB_TRY(core->kind->reserve(e->backend, rows, err));
     NIB_TRY(engine_device_take(core, e->backend, &e->device, err));
@@ -93,7 +93,7 @@ static nib_status open_weights(nib_engine *e, const engine_internal *internal, n
         const engine_parts parts = core_parts(&e->core);
         NIB_TRY(internal->keep_free(&parts, internal->user, &session, err));
     } else
-        NIB_TRY(sessions_bytes(&e->core, e->core.resolved.kv_type, e->core.resolved.n_ctx, &session, err));
+        NIB_TRY(sessions_bytes(&e->core, e->core.resolved.formats, e->core.resolved.n_ctx, &session, err));
     ledger_measure_runtime(e->core.ledger, true);
     NIB_TRY(open_shortlist(e, internal, session, err));
     sizes_rows(&e->core, session, &rows.n_pass, &rows.n_cell);
@@ -148,7 +148,7 @@ static bool may_wait(const engine_core *e, const engine_internal *internal) {
 
 static nib_status open_all(nib_engine *e, const char *name, const engine_internal *internal, nib_error *err) {
     engine_core *core = &e->core;
-    NIB_TRY(core_begin(core, name, internal->plan, err));
+    NIB_TRY(core_begin(core, name, internal, err));
     NIB_TRY(ledger_open(core->resolved.cap, &core->ledger, err));
     NIB_TRY(open_files(core, err));
     if (!may_wait(core, internal))
@@ -230,7 +230,7 @@ void nib_engine_close(nib_engine *e) {
     if (!e)
         return;
     keep_what_it_took(e);
-    for (int i = 0; i < TYPE_COUNT; i++)
+    for (size_t i = 0; i < NUM_COUNT(e->kv); i++)
         kv_pool_close(e->kv[i]);
     if (e->backend) {
         e->backend->store = NULL;

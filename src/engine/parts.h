@@ -12,7 +12,7 @@ typedef struct engine_parts {
     ledger *ledger;
     pool *threads;            /* idle between passes */
     stepper *step;            /* with its back end and pager */
-    type_id kv_type;          /* default of sessions */
+    kv_formats kv;            /* default of sessions */
     int64_t n_ctx;            /* likewise */
     int64_t n_draft;          /* proposed tokens of speculation; 0: none */
     nib_progress_fn progress; /* the options': NULL: none */
@@ -27,7 +27,9 @@ typedef struct engine_internal {
     /* RAM that will be charged later, instead of a session's; NULL: a session's. `parts` has no `step`
      * yet. */
     nib_status (*keep_free)(const engine_parts *parts, const void *user, uint64_t *bytes, nib_error *err);
-    const void *user; /* of keep_free */
+    const void *user;      /* of keep_free */
+    const char *kv_layers; /* formats of some layers, as in "0-3=f16,7=kv8" (kv_formats_parse); NULL: all have
+                              that of the options or of the plan */
 } engine_internal;
 
 /* Rows that go through a block together. More rows need fewer barriers, but more memory for registers; under

@@ -47,10 +47,10 @@ static void add_block(XXH3_state_t *h, const engine_core *e, int b) {
     }
 }
 
-nib_status prefix_key(const engine_core *e, const char *kernels, const bool *on_host, type_id kv_type,
+nib_status prefix_key(const engine_core *e, const char *kernels, const bool *on_host, kv_formats kv,
                       uint64_t out[2], nib_error *err) {
     const nib_engine_options *requested = &e->requested;
-    const int64_t numbers[] = {kv_type, requested->bf16_tiles, requested->residual_bits, e->resolved.k_chunk};
+    const int64_t numbers[] = {kv.type, requested->bf16_tiles, requested->residual_bits, e->resolved.k_chunk};
     const residual_use *given = e->residuals;
     XXH3_state_t h;
     XXH3_128bits_reset(&h);
@@ -61,6 +61,8 @@ nib_status prefix_key(const engine_core *e, const char *kernels, const bool *on_
     add_text(&h, requested->residual);
     add_text(&h, requested->residual_rule);
     add(&h, numbers, sizeof numbers);
+    if (kv.layers)
+        add(&h, kv.layers, (size_t)kv.n_layer);
     if (on_host)
         add(&h, on_host, (size_t)model_n_kv_layer(e->m) * sizeof *on_host);
     if (given)

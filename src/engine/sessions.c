@@ -32,12 +32,12 @@ uint64_t sessions_sampling(const engine_core *e) {
     return bytes + (e->resolved.n_best == 0 ? changed : 0);
 }
 
-nib_status sessions_cache_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
+nib_status sessions_cache_bytes(const engine_core *e, kv_formats kv, int64_t n_ctx, uint64_t *bytes,
                                 nib_error *err) {
     const uint64_t more = (uint64_t)(e->resolved.n_sequence - e->resolved.n_session);
     uint64_t window; /* bytes of a table without positions: its f16 window */
-    NIB_TRY(kv_table_bytes(e->layout, kv_type, false, n_ctx, bytes, err));
-    NIB_TRY(kv_table_bytes(e->layout, kv_type, false, 0, &window, err));
+    NIB_TRY(kv_table_bytes(e->layout, kv, false, n_ctx, bytes, err));
+    NIB_TRY(kv_table_bytes(e->layout, kv, false, 0, &window, err));
     if (!num_mul_u64(*bytes, (uint64_t)e->resolved.n_session, bytes) ||
         !num_add_u64(*bytes, more * window, bytes))
         return nib_fail(err, NIB_E_NOFIT, "keys and values of %d times %lld positions overflow 64 bits",
@@ -45,17 +45,17 @@ nib_status sessions_cache_bytes(const engine_core *e, type_id kv_type, int64_t n
     return NIB_OK;
 }
 
-nib_status sessions_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
+nib_status sessions_bytes(const engine_core *e, kv_formats kv, int64_t n_ctx, uint64_t *bytes,
                           nib_error *err) {
     const uint64_t n = (uint64_t)e->resolved.n_sequence;
-    NIB_TRY(sessions_cache_bytes(e, kv_type, n_ctx, bytes, err));
+    NIB_TRY(sessions_cache_bytes(e, kv, n_ctx, bytes, err));
     if (!num_add_u64(*bytes, n * sessions_tables(e, n_ctx) + sessions_sampling(e), bytes))
         return nib_fail(err, NIB_E_NOFIT, "%d sequences of %lld positions overflow 64 bits", (int)n,
                         (long long)n_ctx);
     return NIB_OK;
 }
 
-nib_status sessions_check_positions(const engine_core *e, type_id kv_type, int64_t n, nib_error *err) {
+nib_status sessions_check_positions(const engine_core *e, kv_formats kv, int64_t n, nib_error *err) {
     const hparams *hp = model_hparams(e->m);
     const int64_t max = hp->n_ctx_max;
     char need[32], have[32];
@@ -66,7 +66,7 @@ nib_status sessions_check_positions(const engine_core *e, type_id kv_type, int64
                         hp->sparse_budget > 0 ? "this model's sparse attention is supported up to"
                                               : "the model has",
                         (long long)max, hp->sparse_budget > 0 ? "" : " learned", (long long)n);
-    NIB_TRY(kv_table_bytes(e->layout, kv_type, false, n, &bytes, err));
+    NIB_TRY(kv_table_bytes(e->layout, kv, false, n, &bytes, err));
     machine_detect(&here);
     if (here.ram_total > 0 && bytes > here.ram_total)
         return nib_fail(err, NIB_E_NOFIT,
@@ -76,14 +76,21 @@ nib_status sessions_check_positions(const engine_core *e, type_id kv_type, int64
     return NIB_OK;
 }
 
-nib_status sessions_check_type(const engine_core *e, type_id type, nib_error *err) {
-    if (e->kind->no_act_sites && kv_is_rotated(type))
+nib_status sessions_check_formats(const engine_core *e, kv_formats kv, nib_error *err) {
+    char layers[64];
+    if (e->kind->one_kv_format && kv.layers) {
+        kv_formats_print(kv, layers, sizeof layers);
+        return nib_fail(err, NIB_E_USAGE,
+                        "keys and values: the %s back end has one format for all layers, found %s and %s",
+                        e->kind->name, type_get(kv.type)->name, layers);
+    }
+    if (e->kind->no_act_sites && kv_formats_any_rotated(kv))
         return nib_fail(
             err, NIB_E_USAGE,
             "keys and values: the %s back end has them in f16, kv8 and kv4, not in %s, which only the "
             "processor computes",
-            e->kind->name, type_get(type)->name);
-    if (!e->kind->no_f32_cache || type == TYPE_F16 || kv_is_coded(type))
+            e->kind->name, type_get(kv.type)->name);
+    if (!e->kind->no_f32_cache || kv.type == TYPE_F16 || kv_is_coded(kv.type))
         return NIB_OK;
     return nib_fail(err, NIB_E_USAGE,
                     "keys and values: the %s back end has them in f16, kv8 and kv4, not in f32",

@@ -12,14 +12,14 @@ uint64_t sessions_tables(const engine_core *e, int64_t n_ctx);
 uint64_t sessions_sampling(const engine_core *e);
 /* Bytes of keys and values of n_session contexts, and of the memory that each of n_sequence sequences has of
  * its own. NIB_E_NOFIT: overflow. */
-nib_status sessions_cache_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
+nib_status sessions_cache_bytes(const engine_core *e, kv_formats kv, int64_t n_ctx, uint64_t *bytes,
                                 nib_error *err);
 /* The same, plus the logits and token lists of all, and the memory for sampling. */
-nib_status sessions_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
+nib_status sessions_bytes(const engine_core *e, kv_formats kv, int64_t n_ctx, uint64_t *bytes,
                           nib_error *err);
 /* As engine_check_positions. */
-nib_status sessions_check_positions(const engine_core *e, type_id kv_type, int64_t n_ctx, nib_error *err);
-/* NIB_E_USAGE: the back end does not support this cache type. */
-nib_status sessions_check_type(const engine_core *e, type_id type, nib_error *err);
+nib_status sessions_check_positions(const engine_core *e, kv_formats kv, int64_t n_ctx, nib_error *err);
+/* NIB_E_USAGE: the back end does not support these formats of keys and values. */
+nib_status sessions_check_formats(const engine_core *e, kv_formats kv, nib_error *err);
 
 #endif

@@ -88,7 +88,8 @@ nib_status settings_make(settings *s, const nib_engine_options *requested, nib_e
 
 void settings_clear(settings *s) {
     mem_free(s->act_bits);
-    s->act_bits = NULL;
+    mem_free(s->kv_types);
+    s->act_bits = s->kv_types = NULL;
 }
 
 /* ---- from a plan ---- */
@@ -162,9 +163,13 @@ nib_status settings_take_plan(settings *s, const plan *p, const nib_engine_optio
         s->free_batch = false;
     }
     s->n_thread = s->n_thread > 0 ? s->n_thread : p->n_thread;
-    if (s->kv != 0 && p->kv != PLAN_KV_AUTO && s->kv != kv_option(p->kv))
+    if (s->kv == 0) {
+        s->kv = kv_option(p->kv);
+        s->kv_layers = p->kv_layers;
+    } else if ((p->kv != PLAN_KV_AUTO && s->kv != kv_option(p->kv)) ||
+               strcmp(s->kv_layers ? s->kv_layers : "", p->kv_layers) != 0) {
         log_line(log, "the KV cache has the requested format, not the plan's");
-    s->kv = s->kv != 0 ? s->kv : kv_option(p->kv);
+    }
     if (s->activation != 0)
         log_line(log, "activations have the requested bits, not the plan's");
     for (int t = 0; t < NIB_N_TIER; t++)

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "plan/plan.h"
-#include "numbers/types.h"
+#include "state/kv_formats.h"
 
 typedef struct settings {
     uint64_t cap[NIB_N_TIER]; /* the smaller of the options' and the plan's; NIB_AUTO: none */
@@ -13,17 +13,20 @@ typedef struct settings {
     int packed;               /* a nib_packed */
     int n_thread;
     int32_t n_session;
-    int32_t n_sequence; /* n_session or more */
-    int64_t n_ctx;      /* until is_resolved: the requested value, 0 or NIB_CTX_WHOLE for a default */
-    int64_t n_batch;    /* rows of a pass */
-    bool free_batch;    /* n_batch was not requested */
-    int kv;             /* a nib_kv_type; 0: a rule decides */
-    type_id kv_type;    /* when is_resolved */
-    int activation;     /* bits; 0: 8, or the plan's bits of each block */
-    bool is_resolved;   /* sizes are final */
-    int32_t n_best;     /* logits of the shortlist; 0: all logits, no shortlist */
-    int64_t n_draft;    /* proposed tokens of a sequence with memory for their logits */
-    int64_t k_chunk;    /* maximum channels of each 1,024 with residuals; 0: no residuals */
+    int32_t n_sequence;    /* n_session or more */
+    int64_t n_ctx;         /* until is_resolved: the requested value, 0 or NIB_CTX_WHOLE for a default */
+    int64_t n_batch;       /* rows of a pass */
+    bool free_batch;       /* n_batch was not requested */
+    int kv;                /* a nib_kv_type; 0: a rule decides */
+    const char *kv_layers; /* formats of some layers (kv_formats_parse); NULL or "": none. engine_internal's
+                              or the plan's, until is_resolved */
+    kv_formats formats;    /* of keys and values, when is_resolved */
+    uint8_t *kv_types;     /* the list of `formats`; NULL: all layers have one */
+    int activation;        /* bits; 0: 8, or the plan's bits of each block */
+    bool is_resolved;      /* sizes are final */
+    int32_t n_best;        /* logits of the shortlist; 0: all logits, no shortlist */
+    int64_t n_draft;       /* proposed tokens of a sequence with memory for their logits */
+    int64_t k_chunk;       /* maximum channels of each 1,024 with residuals; 0: no residuals */
     plan_residual residuals[PLAN_MAX_RESIDUAL]; /* from a plan */
     int n_residual;                             /* 0: no plan has any */
     bool residuals_on_disk;                     /* their codes are read while the model runs */

@@ -8,6 +8,7 @@
  * stream and the rotary tables of more rows; a larger one needs all registers of more rows in a cell. */
 #include "engine/sizes.h"
 
+#include "base/mem.h"
 #include "base/num.h"
 #include "engine/sessions.h"
 #include "plan/residency.h"
@@ -149,7 +150,7 @@ static int64_t usual_context(const model *m) {
 static int64_t positions(const engine_core *e, int64_t max, uint64_t n_byte) {
     while (max > CONTEXT_STEP) {
         uint64_t bytes;
-        const bool counted = sessions_bytes(e, e->resolved.kv_type, max, &bytes, NULL) == NIB_OK;
+        const bool counted = sessions_bytes(e, e->resolved.formats, max, &bytes, NULL) == NIB_OK;
         if (counted && bytes <= n_byte)
             break;
         const double share = counted ? (double)n_byte / (double)bytes : 0.5;
@@ -175,7 +176,7 @@ static uint64_t session_bytes_left(const engine_core *e, int64_t n, bool whole) 
         left = here.ram_free ? here.ram_free - here.ram_free / MACHINE_SHARE : NIB_AUTO;
     }
     const uint64_t all = need.image + need.tables + rows + SIZES_SLACK;
-    const bool counted = sessions_bytes(e, e->resolved.kv_type, n, &session, NULL) == NIB_OK;
+    const bool counted = sessions_bytes(e, e->resolved.formats, n, &session, NULL) == NIB_OK;
     if (left == NIB_AUTO || (!counted && !whole) ||
         (counted && !sizes_will_stream(e, &need, rows, session) && o->cap[NIB_TIER_RAM] != NIB_AUTO))
         return NIB_AUTO;
@@ -225,14 +226,15 @@ static int64_t context(const engine_core *e) {
  * on the model only, so that another context does not change the answers. */
 static bool small_cache(const engine_core *e) {
     uint64_t bytes;
-    return kv_table_bytes(e->layout, TYPE_F32, false, usual_context(e->m), &bytes, NULL) == NIB_OK &&
+    return kv_table_bytes(e->layout, kv_formats_all(TYPE_F32), false, usual_context(e->m), &bytes, NULL) ==
+               NIB_OK &&
            bytes <= SMALL_KV;
 }
 
 /* Checks a requested context. */
 static nib_status check_context(const engine_core *e, nib_error *err) {
     const int64_t n = e->resolved.n_ctx, trained = model_hparams(e->m)->n_ctx_train;
-    NIB_TRY(sessions_check_positions(e, e->resolved.kv_type, n, err));
+    NIB_TRY(sessions_check_positions(e, e->resolved.formats, n, err));
     if (trained > 0 && n > trained)
         log_line(&e->log,
                  "the context of %lld positions is longer than the %lld that the model was trained with: "
@@ -241,22 +243,37 @@ static nib_status check_context(const engine_core *e, nib_error *err) {
     return NIB_OK;
 }
 
-static void resolve_cache(engine_core *e) {
+static nib_status resolve_cache(engine_core *e, nib_error *err) {
     settings *s = &e->resolved;
-    if (!settings_kv_type(s->kv, &s->kv_type))
-        s->kv_type = small_cache(e) && !e->kind->no_f32_cache ? TYPE_F32 : TYPE_F16;
+    const int n = model_n_kv_layer(e->m);
+    type_id type;
+    bool same = true;
+    if (!settings_kv_type(s->kv, &type))
+        type = small_cache(e) && !e->kind->no_f32_cache ? TYPE_F32 : TYPE_F16;
+    s->formats = kv_formats_all(type);
+    if (!s->kv_layers || !*s->kv_layers)
+        return NIB_OK;
+    if (!s->kv_types && !(s->kv_types = mem_alloc((size_t)n)))
+        return nib_fail_nomem(err, (size_t)n, "the formats of keys and values");
+    memset(s->kv_types, (int)type, (size_t)n);
+    NIB_TRY(kv_formats_parse(s->kv_layers, s->kv_types, n, err));
+    for (int i = 1; i < n; i++)
+        same = same && s->kv_types[i] == s->kv_types[0];
+    s->formats = same ? kv_formats_all((type_id)s->kv_types[0])
+                      : (kv_formats){.type = type, .layers = s->kv_types, .n_layer = n};
+    return NIB_OK;
 }
 
 bool sizes_hold_all(engine_core *e, uint64_t more) {
     const pager_need need = pager_needs(e->layout, e->resolved.n_thread);
     const int64_t n = wanted_context(e), n_pass = NUM_MIN(e->resolved.n_batch, n);
     uint64_t session, before;
-    resolve_cache(e);
-    return e->resolved.cap[NIB_TIER_RAM] == NIB_AUTO ||
-           (sessions_bytes(e, e->resolved.kv_type, n, &session, NULL) == NIB_OK &&
-            num_add_u64(more, sizes_pass_bytes(e, n_pass, NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS)),
-                        &before) &&
-            !sizes_will_stream(e, &need, before, session));
+    return resolve_cache(e, NULL) == NIB_OK &&
+           (e->resolved.cap[NIB_TIER_RAM] == NIB_AUTO ||
+            (sessions_bytes(e, e->resolved.formats, n, &session, NULL) == NIB_OK &&
+             num_add_u64(more, sizes_pass_bytes(e, n_pass, NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS)),
+                         &before) &&
+             !sizes_will_stream(e, &need, before, session)));
 }
 
 /* Sets the number of proposed tokens. Speculation pays while weights are streamed: a pass then takes about
@@ -267,7 +284,7 @@ static void resolve_proposals(engine_core *e) {
     uint64_t session;
     s->n_draft = NUM_MAX(n, 0);
     if (n >= 0 || s->cap[NIB_TIER_RAM] == NIB_AUTO || !s->stream ||
-        sessions_bytes(e, s->kv_type, s->n_ctx, &session, NULL) != NIB_OK)
+        sessions_bytes(e, s->formats, s->n_ctx, &session, NULL) != NIB_OK)
         return;
     const pager_need need = pager_needs(e->layout, s->n_thread);
     const int64_t n_pass = NUM_MIN(s->n_batch, s->n_ctx), n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
@@ -281,8 +298,8 @@ static void resolve_proposals(engine_core *e) {
 
 nib_status sizes_resolve(engine_core *e, nib_error *err) {
     settings *s = &e->resolved;
-    resolve_cache(e);
-    NIB_TRY(sessions_check_type(e, s->kv_type, err));
+    NIB_TRY(resolve_cache(e, err));
+    NIB_TRY(sessions_check_formats(e, s->formats, err));
     if (s->n_ctx > 0 && !s->is_resolved)
         NIB_TRY(check_context(e, err));
     if (s->n_ctx <= 0)

@@ -16,9 +16,11 @@ struct nib_engine {
     backend *backend; /* of core.kind */
     engine_device device;
     stepper step;
-    uint64_t sketch_read;    /* bytes of the files that were read for the output head's sketch */
-    char *kernels;           /* path of the kernel map; NULL: none, the rule decides */
-    kv_pool *kv[TYPE_COUNT]; /* KV pools, one for each cache type in use; under the stepper's lock */
+    uint64_t sketch_read; /* bytes of the files that were read for the output head's sketch */
+    char *kernels;        /* path of the kernel map; NULL: none, the rule decides */
+    /* KV pools, one for each format of all layers in use, and the last one for the engine's own formats by
+     * layer; under the stepper's lock */
+    kv_pool *kv[TYPE_COUNT + 1];
     nib_model_info info;
     grammar_store *grammars;     /* NULL: with vocab_only */
     engine_residuals *residuals; /* NULL: none */

@@ -58,7 +58,7 @@ static nib_status try_cap(const char *name, const nib_engine_options *options,
     nib_engine_options_init(&o);
     o = options ? *options : o;
     o.log = NULL; /* the same lines have been logged already */
-    nib_status status = headers_open(&e, name, &o, internal->plan, err);
+    nib_status status = headers_open(&e, name, &o, internal, err);
     if (status == NIB_OK)
         status = e.m ? check_cap(&e, internal, err) : check_vocabulary(&e, err);
     core_close(&e);

@@ -45,7 +45,7 @@ typedef struct backend_setup {
     bool fuse;               /* execute the programs' rewrites (op.fuse); the answers are the same */
     int max_layers;          /* maximum number of layers whose weights a device keeps; 0: as many as fit */
     bool sliced;             /* float weights by slices (linear_args.sliced), if supported */
-    type_id kv_type;         /* format of keys and values, with which backend_rows.n_kept was computed */
+    kv_formats kv;           /* of keys and values, with which backend_rows.n_kept was computed */
     int64_t k_chunk;         /* channels of each 1,024 that get residuals (exec/residuals.h); 0: none */
     int n_sequence;          /* maximum number of sequences that decode together; 0: one */
     const residual_use *residuals; /* not NULL if k_chunk > 0, unless only sizes are computed */
@@ -114,6 +114,7 @@ typedef struct backend_kind {
     int tier;                  /* tier of its memory */
     const device_kind *memory; /* kind of the device that weights are copied to; NULL: host memory */
     bool no_f32_cache;         /* keys and values cannot be in f32 */
+    bool one_kv_format;        /* keys and values of all layers have one format */
     bool no_integer_zeros;     /* matrices with integer zeros are held without them (pack_widen) */
     bool no_act_sites;         /* activations have one number of bits and nothing is rotated: NIB_ACT_AX,
                                   rotated formats, kv8h and kv4h are refused */

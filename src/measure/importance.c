@@ -84,7 +84,7 @@ static uint64_t cell_bytes(const model *m, int64_t n_cell) {
 static nib_status later_bytes(const engine_parts *e, const void *user, uint64_t *bytes, nib_error *err) {
     int64_t longest;
     const int64_t n_row = prompt_rows_count(user, 0, &longest);
-    NIB_TRY(kv_table_bytes(e->layout, TYPE_F32, true, longest, bytes, err));
+    NIB_TRY(kv_table_bytes(e->layout, kv_formats_all(TYPE_F32), true, longest, bytes, err));
     *bytes += cell_bytes(e->m, NUM_MIN(n_row, (int64_t)ENGINE_CELL_ROWS));
     return NIB_OK;
 }

@@ -59,8 +59,8 @@ int64_t prompt_rows_count(const calibration *c, int64_t max, int64_t *longest) {
 
 /* Opens the cache of one layer, which all layers and prompts use one after the other. */
 static nib_status open_cache(prompt_rows *r, const engine_parts *e, nib_error *err) {
-    NIB_TRY(
-        kv_pool_open(e->layout, TYPE_F32, true, false, e->step->backend->device, e->ledger, &r->pages, err));
+    NIB_TRY(kv_pool_open(e->layout, kv_formats_all(TYPE_F32), true, false, e->step->backend->device,
+                         e->ledger, &r->pages, err));
     return kv_table_open(&r->kv, r->pages, e->layout, e->step->backend->device, e->ledger, r->longest, false,
                          err);
 }

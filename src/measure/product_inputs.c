@@ -34,7 +34,7 @@ static nib_status later_bytes(const engine_parts *e, const void *user, uint64_t 
     const passing *p = user;
     int64_t longest;
     prompt_rows_count(p->c, 0, &longest);
-    NIB_TRY(kv_table_bytes(e->layout, TYPE_F32, true, longest, bytes, err));
+    NIB_TRY(kv_table_bytes(e->layout, kv_formats_all(TYPE_F32), true, longest, bytes, err));
     *bytes += slot_bytes(p, e);
     *bytes += p->w->bytes ? p->w->bytes(p->w->user, e) : 0;
     return NIB_OK;

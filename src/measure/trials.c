@@ -38,7 +38,7 @@ nib_status measure_base_bytes(const engine_parts *e, const calibration *c, int64
     if (!count(e, (uint64_t)n_row, (uint64_t)(n_score * c->n_prompt), (uint64_t)c->n_prompt, &s, &own))
         return nib_fail(err, NIB_E_NOFIT, "a measurement with %lld tokens overflows 64 bits",
                         (long long)n_row);
-    NIB_TRY(kv_table_bytes(e->layout, TYPE_F32, true, longest, &cache, err));
+    NIB_TRY(kv_table_bytes(e->layout, kv_formats_all(TYPE_F32), true, longest, &cache, err));
     if (!num_add_u64(own, cache, bytes))
         return nib_fail(err, NIB_E_NOFIT, "a measurement with %lld tokens overflows 64 bits",
                         (long long)n_row);

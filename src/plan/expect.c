@@ -21,7 +21,7 @@ enum { ENOUGH = 3 }; /* runs of one kind that count; further ones add no informa
 void plan_run_of(const plan_question *q, const plan_decision *d, learned_run *out) {
     memset(out, 0, sizeof *out);
     snprintf(out->content, sizeof out->content, "%s", q->content ? q->content : "");
-    snprintf(out->kv, sizeof out->kv, "%s", plan_kv_name(d->cache->kv));
+    snprintf(out->kv, sizeof out->kv, "%s", d->cache->layers[0] ? "mixed" : plan_kv_name(d->cache->kv));
     out->n_thread = q->rates.n_thread;
     plan_work_of(q, d, &out->work);
     out->packed = d->streamed && d->packed;

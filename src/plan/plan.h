@@ -11,9 +11,10 @@
 #include "numbers/pack.h"
 
 enum {
-    PLAN_NAME = 64,     /* the longest name of a model, a block or a limit, with its NUL */
-    PLAN_MAX_SLICE = 4, /* slices of one block: formats times tiers */
-    PLAN_NOTE = 256,    /* the longest remark, with its NUL */
+    PLAN_KV_LAYERS = 1024, /* the longest list of formats by layer, with its NUL */
+    PLAN_NAME = 64,        /* the longest name of a model, a block or a limit, with its NUL */
+    PLAN_MAX_SLICE = 4,    /* slices of one block: formats times tiers */
+    PLAN_NOTE = 256,       /* the longest remark, with its NUL */
     PLAN_MAX_NOTE = 9,
     PLAN_MAX_ALTERNATIVE = 12,
     PLAN_MAX_RESIDUAL = 8 /* kinds of products */
@@ -122,6 +123,8 @@ typedef struct plan {
     plan_block *blocks;       /* [n_block], the model's order */
     int n_block;
     plan_kv kv;
+    char kv_layers[PLAN_KV_LAYERS]; /* the formats of some or all layers, as in "0-3=f16,4-29=kv4"; "": all
+                                       have `kv` */
     int64_t n_ctx, n_batch, n_prompt, n_gen; /* 0: not in the plan */
     int n_thread;                            /* 0: not in the plan */
     int n_best;         /* number of the largest logits that the output head computes; 0: all */

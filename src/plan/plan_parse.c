@@ -225,16 +225,12 @@ static nib_status read_residuals(const json_t *from, plan *out, nib_error *err) 
 }
 
 static nib_status read_mode(const json_t *from, plan *out, nib_error *err) {
-    char mode[8] = "a", kv[8] = "auto";
+    char mode[8] = "a";
     NIB_TRY(plan_get_name(from, "mode", false, mode, sizeof mode, err));
-    NIB_TRY(plan_get_name(from, "kv", false, kv, sizeof kv, err));
     if (mode[0] < 'a' || mode[0] > 'c' || mode[1])
         return nib_fail(err, NIB_E_MODEL, "\"mode\": expected a, b or c, found \"%s\"", mode);
     out->mode = mode[0];
-    return plan_kv_from_name(kv, &out->kv)
-               ? NIB_OK
-               : nib_fail(err, NIB_E_MODEL,
-                          "\"kv\": expected auto, f32, f16, kv8, kv4, kv8h or kv4h, found \"%s\"", kv);
+    return plan_kv_read(json_object_get(from, "kv"), out, err);
 }
 
 /* ---- the whole ---- */

@@ -5,27 +5,13 @@
 #include "base/jsonx.h"
 #include "base/mem.h"
 #include "plan/plan_names.h"
+#include "plan/plan_values.h"
 
 #include <string.h>
-#include <strings.h>
 
 const char *const plan_tier_names[NIB_N_TIER + 1] = {"ram", "vram", "disk", NULL};
 const char *const plan_owner_names[NIB_N_OWNER + 1] = {"weights", "kv",      "activations", "staging",
                                                        "tables",  "runtime", NULL};
-static const char *const kv_names[] = {"auto", "f32", "f16", "kv8", "kv4", "kv8h", "kv4h"};
-
-const char *plan_kv_name(plan_kv kv) {
-    return kv_names[kv];
-}
-
-bool plan_kv_from_name(const char *name, plan_kv *out) {
-    for (int i = PLAN_KV_AUTO; i <= PLAN_KV_4H; i++)
-        if (!strcasecmp(name, kv_names[i])) {
-            *out = (plan_kv)i;
-            return true;
-        }
-    return false;
-}
 
 /* ---- values; NULL: no memory, or a number that JSON does not have ---- */
 
@@ -238,8 +224,7 @@ nib_status plan_print(const plan *p, char **text, nib_error *err) {
     add_value(&out, ",\n \"budget\": ", budget_json(p));
     for (int b = 0; b < p->n_block; b++)
         add_value(&out, b ? ",\n  " : ",\n \"blocks\": [\n  ", block_json(&p->blocks[b]));
-    add_value(&out, p->n_block ? "\n ],\n \"kv\": " : ",\n \"blocks\": [],\n \"kv\": ",
-              json_string(plan_kv_name(p->kv)));
+    add_value(&out, p->n_block ? "\n ],\n \"kv\": " : ",\n \"blocks\": [],\n \"kv\": ", plan_kv_json(p));
     add_value(&out, ",\n \"schedule\": ", schedule_json(p));
     if (p->n_residual)
         add_value(&out, ",\n \"residuals\": ", residuals_json(p));

@@ -20,6 +20,11 @@ nib_status plan_get_bytes(const json_t *from, const char *key, bool required, ui
 /* Gets a finite number, 0 or more. */
 nib_status plan_get_number(const json_t *from, const char *key, double *out, nib_error *err);
 
+/* plan_kv.c: the JSON of the formats of keys and values, [{"layers": "0-3", "format": "f16"}, ...], or the
+ * layers "all"; and back, also from the name of one format. NULL: no memory. */
+json_t *plan_kv_json(const plan *p);
+nib_status plan_kv_read(const json_t *from, plan *out, nib_error *err);
+
 /* plan_parse_expected.c: the plan's members "predicted", "one_more_gb" and "alternatives". */
 nib_status plan_read_expected(const json_t *from, plan *out, nib_error *err);
 

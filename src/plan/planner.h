@@ -86,9 +86,10 @@ typedef struct plan_block_facts {
 /* One type of cache for the run's n_ctx positions. */
 typedef struct plan_cache {
     plan_kv kv;
-    uint64_t bytes;    /* promised */
-    uint64_t touched;  /* resident part of them with this workload */
-    uint64_t position; /* bytes of one position */
+    char layers[PLAN_KV_LAYERS]; /* as plan.kv_layers */
+    uint64_t bytes;              /* promised */
+    uint64_t touched;            /* resident part of them with this workload */
+    uint64_t position;           /* bytes of one position */
 } plan_cache;
 
 typedef struct plan_question {

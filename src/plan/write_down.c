@@ -109,6 +109,7 @@ nib_status plan_write_down(const plan_question *q, const plan_decision *d, const
     memcpy(out->cap, q->cap, sizeof out->cap);
     out->mode = mode_of(q, out);
     out->kv = d->cache->kv;
+    memcpy(out->kv_layers, d->cache->layers, sizeof out->kv_layers);
     out->n_ctx = q->n_ctx;
     out->n_batch = q->free_batch ? 0 : q->n_batch;
     out->n_prompt = q->n_prompt;

@@ -24,7 +24,7 @@ static nib_status set_options(nib_batch *b, const nib_batch_options *o, nib_erro
     const backend_rows *rows = &b->driver.on.step->backend->rows;
     if (o->n_sequence < 0 || o->n_sequence > MAX_SEQUENCES || o->n_ctx < 0 || o->n_position < 0 ||
         o->n_prompt < 0 || o->n_draft < -DRAFT_MAX || o->n_draft > DRAFT_MAX || o->n_draft_min < 0 ||
-        !(o->latency_s >= 0) || (o->kv_type != 0 && !engine_kv_type(o->kv_type, &b->kv_type)))
+        !(o->latency_s >= 0) || (o->kv_type != 0 && !engine_kv_formats(o->kv_type, &b->kv)))
         return nib_fail(err, NIB_E_USAGE,
                         "a batch: expected at most %d sequences, a context, positions and rows of 0 or more, "
                         "a nib_kv_type and at most %d drafts, found %ld, %lld, %lld, %lld, %d and %ld",
@@ -49,8 +49,8 @@ static nib_status set_options(nib_batch *b, const nib_batch_options *o, nib_erro
     b->prompts_first = o->prompts_first;
     b->driver.n_draft = o->n_draft < 0 ? NUM_MIN(-(int64_t)o->n_draft, b->driver.on.n_draft) : o->n_draft;
     b->driver.n_draft_min = o->n_draft_min;
-    const int64_t pages = kv_table_pages(b->kv_type, b->n_ctx);
-    NIB_TRY(engine_check_positions(b->engine, b->kv_type, b->n_ctx, err));
+    const int64_t pages = kv_table_pages(b->kv, b->n_ctx);
+    NIB_TRY(engine_check_positions(b->engine, b->kv, b->n_ctx, err));
     if (b->n_slot > rows->n_pass)
         return nib_fail(err, NIB_E_USAGE,
                         "%ld sequences are more than the %lld rows that a pass of this engine has (n_batch)",
@@ -58,7 +58,7 @@ static nib_status set_options(nib_batch *b, const nib_batch_options *o, nib_erro
     if (pages > INT64_MAX / KV_BLOCK / b->n_slot)
         return nib_fail(err, NIB_E_NOFIT, "keys and values of %ld sequences overflow 64 bits",
                         (long)b->n_slot);
-    b->n_page = o->n_position ? kv_table_pages(b->kv_type, o->n_position) : pages * b->n_slot;
+    b->n_page = o->n_position ? kv_table_pages(b->kv, o->n_position) : pages * b->n_slot;
     return NIB_OK;
 }
 
@@ -94,7 +94,7 @@ static nib_status open_cache(nib_batch *b, uint64_t bytes, nib_error *err) {
 static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error *err) {
     sequence_memory memory;
     NIB_TRY(set_options(b, o, err));
-    NIB_TRY(engine_sequence_memory(b->engine, b->kv_type, &memory, err));
+    NIB_TRY(engine_sequence_memory(b->engine, b->kv, &memory, err));
     NIB_TRY(kv_pool_reserve(memory.pages, b->n_page, true, err));
     b->pages = memory.pages;
     b->n_page_free = b->n_page;
@@ -106,7 +106,7 @@ static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error
     if (o->draft && b->driver.n_draft > 0)
         NIB_TRY(draft_model_open(o->draft, b->engine, b->n_slot, b->n_ctx, &b->driver.draft_model, err));
     if (o->prefix_cache)
-        NIB_TRY(engine_open_prefixes(b->engine, b->kv_type, o->prefix_cache,
+        NIB_TRY(engine_open_prefixes(b->engine, b->kv, o->prefix_cache,
                                      o->prefix_bytes ? o->prefix_bytes : PREFIX_BYTES, b->n_ctx, &b->disk,
                                      err));
     nib_memory now; /* raise the planned peak: the engine's own plan reserves one sequence */
@@ -125,7 +125,7 @@ nib_status nib_batch_open(nib_engine *e, const nib_batch_options *options, nib_b
         return nib_fail_nomem(err, sizeof *b, "the batch");
     b->engine = e;
     b->driver.on = engine_parts_of(e);
-    b->kv_type = b->driver.on.kv_type;
+    b->kv = b->driver.on.kv;
     pthread_mutex_init(&b->lock, NULL);
     const nib_status status = open_batch(b, options ? options : &usual, err);
     if (status == NIB_OK)

@@ -19,7 +19,7 @@ enum { SPARE_PAGES = 1 };
 /* Number of pages for the positions of the next step. */
 static int64_t pages_now(const nib_batch *b, const slot *s) {
     const int64_t max = driver_positions(&s->r->options, b->n_ctx);
-    return kv_table_pages(b->kv_type, NUM_MIN(s->on.of.n_token + b->driver.n_draft, max));
+    return kv_table_pages(b->kv, NUM_MIN(s->on.of.n_token + b->driver.n_draft, max));
 }
 
 /* Whether at least n pages are counted again, in a second account or a further one. Of each slot only those
@@ -144,7 +144,7 @@ bool batch_resume(nib_batch *b) {
 
 bool batch_can_admit(const nib_batch *b, const nib_generate_options *o, int64_t *n_page) {
     const int64_t max = batch_pages_of(b, o);
-    const int64_t begin = kv_table_pages(b->kv_type, (int64_t)o->n_prompt);
+    const int64_t begin = kv_table_pages(b->kv, (int64_t)o->n_prompt);
     int64_t n_shared;
     find_shareable(b, o->prompt, batch_sharable(o), &n_shared);
     *n_page = b->optimistic ? NUM_MIN(begin, max) : max;

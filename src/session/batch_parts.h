@@ -49,7 +49,7 @@ struct nib_batch {
     kv_disk *disk;         /* NULL: none */
     double load_s;         /* average time of reading a page from it; 0: unknown */
     uint64_t n_not_loaded; /* prompts that were computed because that is faster */
-    type_id kv_type;
+    kv_formats kv;
     int64_t n_ctx, n_prompt;
     prefill_budget prefill;
     double latency_s;   /* target of a step with running answers; 0: none */

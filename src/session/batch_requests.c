@@ -69,7 +69,7 @@ static bool copy_options(request *r, const nib_generate_options *o) {
 }
 
 int64_t batch_pages_of(const nib_batch *b, const nib_generate_options *o) {
-    return kv_table_pages(b->kv_type, driver_positions(o, b->n_ctx));
+    return kv_table_pages(b->kv, driver_positions(o, b->n_ctx));
 }
 
 static nib_status check_request(const nib_batch *b, const nib_generate_options *o, nib_error *err) {

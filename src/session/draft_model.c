@@ -49,8 +49,8 @@ static nib_status open_sequences(draft_model *g, nib_engine *with, nib_error *er
     if (!g->slots)
         return nib_fail_nomem(err, (size_t)g->n_slot * sizeof *g->slots, "the draft model's sequences");
     NIB_TRY(driver_open(&g->driver, 1, err));
-    NIB_TRY(engine_sequence_memory(with, g->driver.on.kv_type, &memory, err));
-    const int64_t n_page = kv_table_pages(g->driver.on.kv_type, g->n_ctx) * g->n_slot;
+    NIB_TRY(engine_sequence_memory(with, g->driver.on.kv, &memory, err));
+    const int64_t n_page = kv_table_pages(g->driver.on.kv, g->n_ctx) * g->n_slot;
     NIB_TRY(kv_pool_reserve(memory.pages, n_page, true, err));
     g->pages = memory.pages;
     g->n_page = n_page;

@@ -21,12 +21,12 @@ static nib_status take_tables(nib_session *s, int64_t n_ctx, nib_error *err) {
     return NIB_OK;
 }
 
-static nib_status open_all(nib_session *s, type_id type, int64_t n_ctx, nib_error *err) {
+static nib_status open_all(nib_session *s, kv_formats kv, int64_t n_ctx, nib_error *err) {
     NIB_TRY(take_tables(s, n_ctx, err));
     NIB_TRY(driver_open(&s->driver, 1, err));
     int32_t *tokens = (int32_t *)(s->driver.logits + model_hparams(s->driver.on.m)->n_vocab);
     sequence_memory memory;
-    NIB_TRY(engine_sequence_memory(s->engine, type, &memory, err));
+    NIB_TRY(engine_sequence_memory(s->engine, kv, &memory, err));
     return sequence_open(&s->slot.of, &memory, n_ctx, tokens, false, err);
 }
 
@@ -38,20 +38,20 @@ nib_status nib_session_open(nib_engine *engine, const nib_session_options *optio
     if (!engine_has_weights(engine))
         return nib_fail(err, NIB_E_USAGE, "the engine was opened for its vocabulary only: it has no weights");
     const engine_parts on = engine_parts_of(engine);
-    type_id type = on.kv_type;
-    if (o.n_ctx < 0 || (o.kv_type != 0 && !engine_kv_type(o.kv_type, &type)))
+    kv_formats kv = on.kv;
+    if (o.n_ctx < 0 || (o.kv_type != 0 && !engine_kv_formats(o.kv_type, &kv)))
         return nib_fail(err, NIB_E_USAGE,
                         "expected a context of 0 or more positions and a nib_kv_type, found %lld and %d",
                         (long long)o.n_ctx, o.kv_type);
     if (o.n_ctx)
-        NIB_TRY(engine_check_positions(engine, type, o.n_ctx, err));
+        NIB_TRY(engine_check_positions(engine, kv, o.n_ctx, err));
     nib_session *s = mem_calloc(1, sizeof *s);
     if (!s)
         return nib_fail_nomem(err, sizeof *s, "the session");
     s->engine = engine;
     s->driver.on = on;
     s->driver.n_draft = model_state_bytes(on.m) > 0 ? 0 : on.n_draft;
-    const nib_status status = open_all(s, type, o.n_ctx ? o.n_ctx : on.n_ctx, err);
+    const nib_status status = open_all(s, kv, o.n_ctx ? o.n_ctx : on.n_ctx, err);
     if (status != NIB_OK) {
         nib_session_close(s);
         return engine_name_sessions(engine, status, err);

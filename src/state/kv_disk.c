@@ -124,7 +124,7 @@ static bool find_file(kv_disk *d, const int32_t *tokens, int64_t first, int64_t 
 
 bool kv_disk_find(kv_disk *d, const int32_t *tokens, int64_t first, int64_t n, int64_t n_min,
                   int64_t *n_same) {
-    const bool whole = kv_is_coded(kv_pool_paging(d->pool)->type);
+    const bool whole = kv_formats_any_coded(kv_pool_paging(d->pool)->formats);
     const int64_t now = kv_disk_now();
     if (first == 0 || now - d->found_begun > USE_MS)
         d->found_begun = now;

@@ -101,7 +101,7 @@ static void fetch(kv_disk *d, int64_t first, int64_t end) {
 static void write_task(kv_disk *d) {
     enum { AT_ONCE = KV_DISK_STAGED * KV_BLOCK };
     const kv_disk_task *t = &d->now;
-    const bool tails = t->tails && !kv_is_coded(kv_pool_paging(d->pool)->type);
+    const bool tails = t->tails && !kv_formats_any_coded(kv_pool_paging(d->pool)->formats);
     const int64_t prompt = t->n_prompt / KV_BLOCK * KV_BLOCK, end = t->n / KV_BLOCK * KV_BLOCK;
     for (int64_t first = 0; first < t->n; first += AT_ONCE) {
         fetch(d, first, NUM_MIN(first + AT_ONCE, tails ? t->n : end));

@@ -25,7 +25,11 @@ static bool place_layer(kv_layer *layer, const op *o, type_id type, uint64_t *at
     if (!kv_page_bytes(type, o->u.attn.n_kv_head, o->u.attn.d_head, &each) || each > INT64_MAX / 4)
         return false;
     each = (uint64_t)num_round_up((int64_t)each, 64);
-    *layer = (kv_layer){(int64_t)*at, (int64_t)(*at + each), o->u.attn.n_kv_head, o->u.attn.d_head, false};
+    *layer = (kv_layer){.key_at = (int64_t)*at,
+                        .value_at = (int64_t)(*at + each),
+                        .n_kv_head = o->u.attn.n_kv_head,
+                        .d_head = o->u.attn.d_head,
+                        .type = type};
     return num_add_u64(*at, 2 * each, at) && *at <= INT64_MAX / 4;
 }
 
@@ -37,11 +41,12 @@ static nib_status place_layers(kv_paging *p, const layout *lay, bool overlaid, c
     p->page_bytes = p->host_bytes = 0;
     for (int i = 0; i < p->n_layer; i++) {
         const op *o = attention_of(lay, i);
+        const type_id type = kv_format_of(p->formats, i);
         kv_layer layer;
         uint64_t *end = on_host && on_host[i] ? &p->host_bytes : &p->page_bytes, at = overlaid ? 0 : *end;
-        if (!o)
+        if (!o || type == TYPE_COUNT)
             continue;
-        if (!place_layer(&layer, o, p->type, &at))
+        if (!place_layer(&layer, o, type, &at))
             return nib_fail(err, NIB_E_NOFIT, "keys and values of %d positions overflow 64 bits", KV_BLOCK);
         layer.on_host = end == &p->host_bytes;
         if (p->layers)
@@ -53,8 +58,9 @@ static nib_status place_layers(kv_paging *p, const layout *lay, bool overlaid, c
     return NIB_OK;
 }
 
-nib_status kv_paging_open(kv_paging *p, const layout *lay, type_id type, bool overlaid, nib_error *err) {
-    *p = (kv_paging){.type = type};
+nib_status kv_paging_open(kv_paging *p, const layout *lay, kv_formats formats, bool overlaid,
+                          nib_error *err) {
+    *p = (kv_paging){.formats = formats};
     p->layers = mem_calloc((size_t)NUM_MAX(model_n_kv_layer(layout_model(lay)), 1), sizeof *p->layers);
     if (!p->layers)
         return nib_fail_nomem(err, (size_t)model_n_kv_layer(layout_model(lay)) * sizeof *p->layers,
@@ -65,19 +71,26 @@ nib_status kv_paging_open(kv_paging *p, const layout *lay, type_id type, bool ov
     return status;
 }
 
-nib_status kv_page_size(const layout *lay, type_id type, bool overlaid, uint64_t *bytes, nib_error *err) {
-    kv_paging p = {.type = type};
+nib_status kv_page_size(const layout *lay, kv_formats formats, bool overlaid, uint64_t *bytes,
+                        nib_error *err) {
+    kv_paging p = {.formats = formats};
     NIB_TRY(place_layers(&p, lay, overlaid, NULL, err));
     *bytes = p.page_bytes;
     return NIB_OK;
 }
 
-uint64_t kv_page_resident(const layout *lay, type_id type, int64_t n) {
+/* Codes are written a whole page at a time. */
+static uint64_t layer_touched(type_id type, int64_t n_kv_head, int64_t d_head, int64_t n) {
+    return kv_is_coded(type) ? 0 : 2 * kv_page_touched(type, n_kv_head, d_head, n, SYSTEM_PAGE);
+}
+
+uint64_t kv_page_resident(const layout *lay, kv_formats formats, int64_t n) {
     uint64_t touched = 0;
     for (int i = 0; i < model_n_kv_layer(layout_model(lay)); i++) {
         const op *o = attention_of(lay, i);
-        if (o)
-            touched += 2 * kv_page_touched(type, o->u.attn.n_kv_head, o->u.attn.d_head, n, SYSTEM_PAGE);
+        const type_id type = kv_format_of(formats, i);
+        if (o && type != TYPE_COUNT)
+            touched += layer_touched(type, o->u.attn.n_kv_head, o->u.attn.d_head, n);
     }
     return touched;
 }
@@ -92,9 +105,8 @@ uint64_t kv_paging_touched(const kv_paging *p, int64_t n) {
     if (n >= KV_BLOCK)
         return p->page_bytes;
     for (int i = 0; i < p->n_layer; i++)
-        if (!p->layers[i].on_host)
-            touched +=
-                2 * kv_page_touched(p->type, p->layers[i].n_kv_head, p->layers[i].d_head, n, SYSTEM_PAGE);
+        if (!p->layers[i].on_host && p->layers[i].n_kv_head > 0)
+            touched += layer_touched(p->layers[i].type, p->layers[i].n_kv_head, p->layers[i].d_head, n);
     return NUM_MIN(touched, p->page_bytes);
 }
 

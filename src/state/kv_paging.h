@@ -1,19 +1,21 @@
 /* kv_paging.h - the layout of a KV page: where each layer's keys and values are, and their bytes. A function
- * of the model's layout and of the type of the cache. */
+ * of the model's layout and of the formats of the cache. */
 #ifndef NIB_STATE_KV_PAGING_H
 #define NIB_STATE_KV_PAGING_H
 
 #include "model/layout.h"
+#include "state/kv_formats.h"
 
-/* Where the layers' keys and values are in a page; a layer without attention has n_kv_head 0. */
+/* Where the layers' keys and values are in a page; n_kv_head 0: the page has no such layer. */
 typedef struct kv_layer {
     int64_t key_at, value_at; /* bytes from the page's beginning */
     int64_t n_kv_head, d_head;
+    type_id type;
     bool on_host; /* in the host's part of the page */
 } kv_layer;
 
 typedef struct kv_paging {
-    type_id type;
+    kv_formats formats;
     int n_layer;
     kv_layer *layers;    /* [n_layer] */
     uint64_t page_bytes; /* of all layers outside the host's part; a multiple of the system's page */
@@ -22,11 +24,12 @@ typedef struct kv_paging {
 
 /* overlaid: all layers share one place, for passes that begin at position 0 and no longer need a layer's keys
  * and values after its visit. NIB_E_NOFIT: a page overflows. */
-nib_status kv_paging_open(kv_paging *p, const layout *lay, type_id type, bool overlaid, nib_error *err);
+nib_status kv_paging_open(kv_paging *p, const layout *lay, kv_formats formats, bool overlaid, nib_error *err);
 void kv_paging_close(kv_paging *p); /* zeroed is fine */
 /* A page's bytes, and the bytes of it that its first n positions make resident. Allocate nothing. */
-nib_status kv_page_size(const layout *lay, type_id type, bool overlaid, uint64_t *bytes, nib_error *err);
-uint64_t kv_page_resident(const layout *lay, type_id type, int64_t n);
+nib_status kv_page_size(const layout *lay, kv_formats formats, bool overlaid, uint64_t *bytes,
+                        nib_error *err);
+uint64_t kv_page_resident(const layout *lay, kv_formats formats, int64_t n);
 /* Bytes that the first n positions of a page make resident. */
 uint64_t kv_paging_touched(const kv_paging *p, int64_t n);
 /* Moves the layers with on_host [n_layer] to the host's part of the page. The device's part then has at least

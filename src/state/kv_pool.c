@@ -220,8 +220,8 @@ static void close_unneeded(kv_pool *pool) {
 
 /* ---- the pool ---- */
 
-nib_status kv_pool_open(const layout *lay, type_id type, bool overlaid, bool share, device *d, ledger *l,
-                        kv_pool **out, nib_error *err) {
+nib_status kv_pool_open(const layout *lay, kv_formats formats, bool overlaid, bool share, device *d,
+                        ledger *l, kv_pool **out, nib_error *err) {
     kv_pool *pool = mem_calloc(1, sizeof *pool);
     if (!pool)
         return nib_fail_nomem(err, sizeof *pool, "the pool of keys and values");
@@ -233,7 +233,7 @@ nib_status kv_pool_open(const layout *lay, type_id type, bool overlaid, bool sha
     pool->host_reads = info.host_reads;
     pthread_mutex_init(&pool->lock, NULL);
     kv_states_init(&pool->states, model_state_bytes(layout_model(lay)), d, l);
-    const nib_status status = kv_paging_open(&pool->paging, lay, type, overlaid, err);
+    const nib_status status = kv_paging_open(&pool->paging, lay, formats, overlaid, err);
     if (status != NIB_OK) {
         kv_pool_close(pool);
         return status;

@@ -31,8 +31,8 @@ typedef struct kv_page kv_page;
 
 /* share: sequences find pages by content. d, l: memory and ledger, borrowed. *out is closed with
  * kv_pool_close. */
-nib_status kv_pool_open(const layout *lay, type_id type, bool overlaid, bool share, device *d, ledger *l,
-                        kv_pool **out, nib_error *err);
+nib_status kv_pool_open(const layout *lay, kv_formats formats, bool overlaid, bool share, device *d,
+                        ledger *l, kv_pool **out, nib_error *err);
 void kv_pool_close(kv_pool *pool); /* NULL is fine; its pages have no references */
 /* Moves the layers with on_host [n_layer] to memory of `host`, which the host reads and which is wholly
  * resident. To be called before the first reservation. */

@@ -7,18 +7,18 @@
 
 #include <string.h>
 
-/* kv8 and kv4 quantize whole blocks only. */
-int64_t kv_table_pages(type_id type, int64_t n) {
-    return kv_is_coded(type) ? n / KV_BLOCK : num_div_up(n, KV_BLOCK);
+/* Codes are of whole blocks only. */
+int64_t kv_table_pages(kv_formats formats, int64_t n) {
+    return kv_formats_all_coded(formats) ? n / KV_BLOCK : num_div_up(n, KV_BLOCK);
 }
 
-nib_status kv_table_bytes(const layout *lay, type_id type, bool overlaid, int64_t n_ctx, uint64_t *bytes,
-                          nib_error *err) {
+nib_status kv_table_bytes(const layout *lay, kv_formats formats, bool overlaid, int64_t n_ctx,
+                          uint64_t *bytes, nib_error *err) {
     uint64_t page, window = 0;
-    NIB_TRY(kv_page_size(lay, type, overlaid, &page, err));
-    if (kv_is_coded(type))
-        NIB_TRY(kv_page_size(lay, TYPE_F16, overlaid, &window, err));
-    if (!num_mul_u64((uint64_t)kv_table_pages(type, n_ctx), page, bytes) ||
+    NIB_TRY(kv_page_size(lay, formats, overlaid, &page, err));
+    if (kv_formats_any_coded(formats))
+        NIB_TRY(kv_page_size(lay, kv_formats_newest(formats), overlaid, &window, err));
+    if (!num_mul_u64((uint64_t)kv_table_pages(formats, n_ctx), page, bytes) ||
         !num_add_u64(*bytes, window * (KV_WINDOW / KV_BLOCK), bytes) ||
         !num_add_u64(*bytes, (overlaid ? 1 : 2) * model_state_bytes(layout_model(lay)), bytes))
         return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld positions overflow 64 bits",
@@ -26,21 +26,20 @@ nib_status kv_table_bytes(const layout *lay, type_id type, bool overlaid, int64_
     return NIB_OK;
 }
 
-nib_status kv_table_touched(const layout *lay, type_id type, int64_t n, uint64_t *bytes, nib_error *err) {
+nib_status kv_table_touched(const layout *lay, kv_formats formats, int64_t n, uint64_t *bytes,
+                            nib_error *err) {
     uint64_t page;
-    NIB_TRY(kv_page_size(lay, type, false, &page, err));
+    NIB_TRY(kv_page_size(lay, formats, false, &page, err));
     *bytes = (uint64_t)(n / KV_BLOCK) * page + (n < KV_BLOCK ? 1 : 2) * model_state_bytes(layout_model(lay));
-    if (!kv_is_coded(type)) {
-        *bytes += kv_page_resident(lay, type, n % KV_BLOCK);
-        return NIB_OK;
-    }
-    for (int64_t at = 0; at < KV_WINDOW; at += KV_BLOCK)
-        *bytes += kv_page_resident(lay, TYPE_F16, NUM_MIN(NUM_MAX(n - at, 0), (int64_t)KV_BLOCK));
+    *bytes += kv_page_resident(lay, formats, n % KV_BLOCK);
+    for (int64_t at = 0; at < KV_WINDOW && kv_formats_any_coded(formats); at += KV_BLOCK)
+        *bytes +=
+            kv_page_resident(lay, kv_formats_newest(formats), NUM_MIN(NUM_MAX(n - at, 0), (int64_t)KV_BLOCK));
     return NIB_OK;
 }
 
 static nib_status open_window(kv_table *t, const layout *lay, device *d, ledger *l, nib_error *err) {
-    NIB_TRY(kv_paging_open(&t->recent, lay, TYPE_F16, false, err));
+    NIB_TRY(kv_paging_open(&t->recent, lay, kv_formats_newest(kv_pool_paging(t->pool)->formats), false, err));
     NIB_TRY(memory_region_open(&t->window, d, l, NIB_OWNER_KV, t->recent.page_bytes * NUM_COUNT(t->recent_at),
                                true, "the newest keys and values", err));
     for (size_t i = 0; i < NUM_COUNT(t->recent_at); i++)
@@ -89,12 +88,12 @@ static void fill_views(kv_table *t) {
         t->layers[i] = (kv_view){.pages = at->on_host ? t->on_host : t->at,
                                  .key_at = at->key_at,
                                  .value_at = at->value_at,
-                                 .type = kv_code_type(p->type),
+                                 .type = kv_code_type(at->type),
                                  .n_kv_head = at->n_kv_head,
                                  .d_head = at->d_head};
-        if (!kv_is_coded(p->type))
+        if (!kv_is_coded(at->type) || at->n_kv_head == 0)
             continue;
-        t->layers[i].rotated = kv_is_rotated(p->type);
+        t->layers[i].rotated = kv_is_rotated(at->type);
         t->layers[i].recent = t->recent_at;
         t->layers[i].recent_key_at = t->recent.layers[i].key_at;
         t->layers[i].recent_value_at = t->recent.layers[i].value_at;
@@ -104,7 +103,7 @@ static void fill_views(kv_table *t) {
 nib_status kv_table_open(kv_table *t, kv_pool *pool, const layout *lay, device *d, ledger *l, int64_t n_ctx,
                          bool reserved, nib_error *err) {
     const kv_paging *p = kv_pool_paging(pool);
-    const int64_t n = kv_table_pages(p->type, n_ctx);
+    const int64_t n = kv_table_pages(p->formats, n_ctx);
     memset(t, 0, sizeof *t);
     if (!reserved)
         NIB_TRY(kv_pool_reserve(pool, n, false, err));
@@ -121,7 +120,7 @@ nib_status kv_table_open(kv_table *t, kv_pool *pool, const layout *lay, device *
     if (!t->pages || !t->at || !t->on_host || !t->layers)
         status =
             nib_fail_nomem(err, (size_t)n * (sizeof *t->pages + 2 * sizeof *t->at), "a sequence's pages");
-    if (status == NIB_OK && kv_is_coded(p->type))
+    if (status == NIB_OK && kv_formats_any_coded(p->formats))
         status = open_window(t, lay, d, l, err);
     if (status == NIB_OK)
         status = open_state(t, lay, d, l, err);
@@ -159,18 +158,18 @@ void kv_table_close(kv_table *t) {
 }
 
 int64_t kv_table_keep(kv_table *t, int64_t n) {
-    const type_id type = kv_pool_paging(t->pool)->type;
+    const kv_formats formats = kv_pool_paging(t->pool)->formats;
     if (t->state.at)
         n = keep_state(t, n);
     if (n == 0)
         t->saved = 0;
     const int64_t begin = n / KV_BLOCK * KV_BLOCK; /* start of the block that contains n */
-    if (kv_is_coded(type)) {
+    if (kv_formats_any_coded(formats)) {
         if (begin < t->held && n > begin)
             n = t->state.at ? keep_state(t, begin) : begin;
         t->held = NUM_MIN(t->held, NUM_MIN(begin, n));
     }
-    drop_from(t, kv_table_pages(type, n));
+    drop_from(t, kv_table_pages(formats, n));
     return n;
 }
 
@@ -180,13 +179,13 @@ static void put(kv_table *t, int64_t i, kv_page *page) {
     t->on_host[i] = kv_page_on_host(page);
 }
 
-/* Copies the first n positions of a layer in a page, head by head. For types that are not quantized. A device
+/* Copies the first n positions of a layer in a page, head by head. An incomplete page has no codes. A device
  * may store rows with padding (kv_d_head), so as many bytes are copied as its rows have. */
-static nib_status copy_layer(device *d, const kv_layer *l, type_id type, uint8_t *to, const uint8_t *from,
-                             int64_t n, nib_error *err) {
-    const int64_t head = kv_head_bytes(type, l->d_head), row = head / KV_BLOCK;
+static nib_status copy_layer(device *d, const kv_layer *l, uint8_t *to, const uint8_t *from, int64_t n,
+                             nib_error *err) {
+    const int64_t head = kv_head_bytes(l->type, l->d_head), row = head / KV_BLOCK;
     const int64_t keys = num_round_up(n, KV_POSITIONS);
-    for (int64_t h = 0; h < l->n_kv_head; h++) {
+    for (int64_t h = 0; h < l->n_kv_head && !kv_is_coded(l->type); h++) {
         const int64_t k = l->key_at + h * head, v = l->value_at + h * head;
         NIB_TRY(d->kind->copy(d, DEVICE_COMPUTE, to + k, from + k, (uint64_t)(keys * row), err));
         NIB_TRY(d->kind->copy(d, DEVICE_COMPUTE, to + v, from + v, (uint64_t)(n * row), err));
@@ -200,10 +199,9 @@ static nib_status copy_positions(kv_table *t, const kv_page *to, const kv_page *
     for (int i = 0; i < p->n_layer; i++) {
         const kv_layer *l = &p->layers[i];
         if (l->on_host)
-            NIB_TRY(
-                copy_layer(device_host(), l, p->type, kv_page_on_host(to), kv_page_on_host(from), n, err));
+            NIB_TRY(copy_layer(device_host(), l, kv_page_on_host(to), kv_page_on_host(from), n, err));
         else
-            NIB_TRY(copy_layer(t->device, l, p->type, kv_page_at(to), kv_page_at(from), n, err));
+            NIB_TRY(copy_layer(t->device, l, kv_page_at(to), kv_page_at(from), n, err));
     }
     return NIB_OK;
 }
@@ -253,8 +251,8 @@ static void begin_checkpoint(kv_table *t, int64_t first, int64_t end) {
 }
 
 nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *err) {
-    const type_id type = kv_pool_paging(t->pool)->type;
-    const int64_t n_page = kv_table_pages(type, end), from = first / KV_BLOCK;
+    const kv_formats formats = kv_pool_paging(t->pool)->formats;
+    const int64_t n_page = kv_table_pages(formats, end), from = first / KV_BLOCK;
     if (first >= end)
         return NIB_OK;
     t->n_in_state = -1;
@@ -266,7 +264,7 @@ nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *er
         put(t, t->n_page, kv_pool_take(t->pool));
     for (int64_t i = from; i < n_page; i++)
         kv_pool_touch(t->pool, t->pages[i], NUM_MIN(end - i * KV_BLOCK, KV_BLOCK));
-    if (kv_is_coded(type))
+    if (kv_formats_any_coded(formats))
         reach_window(t, first, end);
     return kv_pool_copy_waiting(t->pool, err);
 }
@@ -301,7 +299,7 @@ static void replace(kv_table *t, int64_t i, kv_page *page, int64_t n_held) {
 static kv_page *page_for(kv_table *t, bool in_ram, const int32_t *tokens, int64_t i, int64_t n_min, int64_t n,
                          int64_t *n_same) {
     const int64_t max = NUM_MIN(n - i * KV_BLOCK, KV_BLOCK);
-    const bool whole = kv_is_coded(kv_pool_paging(t->pool)->type);
+    const bool whole = kv_formats_any_coded(kv_pool_paging(t->pool)->formats);
     if (n_min >= max || (whole && max < KV_BLOCK))
         return NULL;
     kv_page *page = (in_ram ? kv_pool_find_in_ram : kv_pool_find)(t->pool, i ? t->pages[i - 1] : NULL,

@@ -5,10 +5,10 @@
  * returned when positions are dropped. A page with other references is copied before it is written (copy on
  * write).
  *
- * A sequence continues at its end, or at the end of a shorter prefix. In f16 and f32 any prefix works. With
- * kv8 and kv4 (kernels.h) the newest positions must still have f16 copies; otherwise the sequence continues
- * at the beginning of that prefix's last block. kv_table_keep returns the position. The f16 copies of the
- * newest positions are the table's own memory, two pages in f16.
+ * A sequence continues at its end, or at the end of a shorter prefix. In f16 and f32 any prefix works. If
+ * some layers have codes (kernels.h), the newest positions must still have f16 copies; otherwise the sequence
+ * continues at the beginning of that prefix's last block. kv_table_keep returns the position. The f16 copies
+ * of these layers' newest positions are the table's own memory, two pages in f16.
  *
  * A recurrent state (model_state_bytes) is the table's own memory too. It is that of one number of positions
  * and cannot be truncated. Passes of a prompt leave a checkpoint of it at the end of a page (kv_states.h): a
@@ -30,11 +30,11 @@ typedef struct kv_table {
     uint8_t **at;      /* [max_page]: addresses of the pages, for the views */
     uint8_t **on_host; /* [max_page]: addresses of their parts on the host; unused if the pool is not split */
     kv_view *layers;   /* [n_layer] */
-    kv_paging recent;  /* kv8, kv4: layout of the f16 pages of the window */
+    kv_paging recent;  /* layers with codes: layout of the f16 pages of the window */
     uint8_t *recent_at[KV_WINDOW / KV_BLOCK];
     int64_t recent_n[KV_WINDOW / KV_BLOCK]; /* positions of each that are resident */
-    memory_region window;                   /* kv8, kv4: the newest positions in f16 */
-    int64_t held;        /* kv8, kv4: positions from here on have f16 copies; a multiple of KV_BLOCK */
+    memory_region window;                   /* layers with codes: the newest positions in f16 */
+    int64_t held;        /* with codes: positions from here on have f16 copies; a multiple of KV_BLOCK */
     kv_state *saving;    /* the pass's checkpoint, after save_at positions; NULL: none */
     int64_t save_at;     /* a multiple of KV_BLOCK */
     uint64_t saved;      /* the page of its last checkpoint; 0: none */
@@ -44,13 +44,14 @@ typedef struct kv_table {
 } kv_table;
 
 /* Number of pages for n positions. */
-int64_t kv_table_pages(type_id type, int64_t n);
+int64_t kv_table_pages(kv_formats formats, int64_t n);
 /* Bytes that a table of n_ctx positions reserves, its f16 window and recurrent state included. NIB_E_NOFIT:
  * overflow. */
-nib_status kv_table_bytes(const layout *lay, type_id type, bool overlaid, int64_t n_ctx, uint64_t *bytes,
-                          nib_error *err);
+nib_status kv_table_bytes(const layout *lay, kv_formats formats, bool overlaid, int64_t n_ctx,
+                          uint64_t *bytes, nib_error *err);
 /* The bytes of it that the first n positions make resident. */
-nib_status kv_table_touched(const layout *lay, type_id type, int64_t n, uint64_t *bytes, nib_error *err);
+nib_status kv_table_touched(const layout *lay, kv_formats formats, int64_t n, uint64_t *bytes,
+                            nib_error *err);
 
 /* reserved: pages are taken from the caller's reservation in the pool; the caller counts them. */
 nib_status kv_table_open(kv_table *t, kv_pool *pool, const layout *lay, device *d, ledger *l, int64_t n_ctx,
@@ -58,7 +59,7 @@ nib_status kv_table_open(kv_table *t, kv_pool *pool, const layout *lay, device *
 void kv_table_close(kv_table *t); /* zeroed is fine */
 
 /* Truncates the sequence to its first n positions, to continue there. Returns how many positions stay, from
- * where the caller computes again: n; up to KV_BLOCK - 1 fewer with kv8 and kv4; with a recurrent state n
+ * where the caller computes again: n; up to KV_BLOCK - 1 fewer with codes; with a recurrent state n
  * only where it is, otherwise the last page's end up to n that has a checkpoint, or 0. Pages after them are
  * dropped. */
 int64_t kv_table_keep(kv_table *t, int64_t n);

@@ -127,7 +127,7 @@ void company_ask(nib_engine *e, company how, const int32_t *tokens, company_answ
     o.n_draft_min = o.n_draft;
     if (how == COMPANY_PAUSE) {
         /* Space for both prompts and one more page; codes are in whole pages only. */
-        o.n_position = (kv_is_coded(engine_parts_of(e).kv_type) ? 3 : 5) * KV_BLOCK;
+        o.n_position = (kv_formats_all_coded(engine_parts_of(e).kv) ? 3 : 5) * KV_BLOCK;
         o.optimistic = true;
     }
     if (how == COMPANY_SESSION) {

@@ -66,7 +66,7 @@ logits_rows logits_generated(nib_engine *e, const int32_t *tokens, int n, int n_
     nib_error err = {0};
     sequence_memory memory;
     sequence of;
-    if (!r.data || !own || engine_sequence_memory(e, on.kv_type, &memory, &err) ||
+    if (!r.data || !own || engine_sequence_memory(e, on.kv, &memory, &err) ||
         sequence_open(&of, &memory, on.n_ctx, own, false, &err))
         fail_msg("%s", err.message);
     sequence_set(&of, tokens, n, 0);

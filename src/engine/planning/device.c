@@ -33,11 +33,11 @@ static nib_status copy_open(planning *f, nib_error *err) {
 /* The rows that the engine will reserve, as in sizes_rows. */
 static nib_status rows_of(const planning *f, const engine_core *e, backend_rows *out, nib_error *err) {
     uint64_t session;
-    NIB_TRY(sessions_bytes(e, e->resolved.kv_type, e->resolved.n_ctx, &session, err));
+    NIB_TRY(sessions_bytes(e, e->resolved.formats, e->resolved.n_ctx, &session, err));
     const bool streams = e->resolved.stream && sizes_will_stream(e, &f->q.need, f->workspace, session);
     const planning_rows *rows = streams ? &f->streamed : &f->base;
     *out = (backend_rows){.n_pass = rows->n_pass, .n_cell = rows->n_cell, .n_head = sizes_logits_rows(e)};
-    return sessions_cache_bytes(e, e->resolved.kv_type, e->resolved.n_ctx, &out->n_kept, err);
+    return sessions_cache_bytes(e, e->resolved.formats, e->resolved.n_ctx, &out->n_kept, err);
 }
 
 static nib_status ask_backend(planning *f, const engine_core *e, const layout *lay, nib_error *err) {

@@ -22,17 +22,22 @@ static uint64_t runtime_growth(const planning *f, const engine_core *e) {
     return kib << 10;
 }
 
-static nib_status add_cache(planning *f, const engine_core *e, plan_kv kv, type_id type, nib_error *err) {
+static nib_status add_cache(planning *f, const engine_core *e, plan_kv kv, kv_formats formats,
+                            nib_error *err) {
     enum { FEW = 1024, MANY = 33 * 1024 };
     plan_cache *c = &f->q.caches[f->q.n_cache];
     uint64_t few, many;
     *c = (plan_cache){.kv = kv};
-    NIB_TRY(sessions_cache_bytes(e, type, f->q.n_ctx, &c->bytes, err));
-    NIB_TRY(kv_table_bytes(e->layout, type, false, FEW, &few, err));
-    NIB_TRY(kv_table_bytes(e->layout, type, false, MANY, &many, err));
+    if (!kv_formats_print(formats, c->layers, sizeof c->layers))
+        return nib_fail(err, NIB_E_NOFIT,
+                        "a plan has at most %zu bytes for formats of keys and values by layer",
+                        sizeof c->layers);
+    NIB_TRY(sessions_cache_bytes(e, formats, f->q.n_ctx, &c->bytes, err));
+    NIB_TRY(kv_table_bytes(e->layout, formats, false, FEW, &few, err));
+    NIB_TRY(kv_table_bytes(e->layout, formats, false, MANY, &many, err));
     c->position = (many - few) / (MANY - FEW);
     /* the last generated token is not computed; every session has the same workload */
-    NIB_TRY(kv_table_touched(e->layout, type, NUM_MIN(f->q.n_prompt + f->q.n_gen - 1, f->q.n_ctx),
+    NIB_TRY(kv_table_touched(e->layout, formats, NUM_MIN(f->q.n_prompt + f->q.n_gen - 1, f->q.n_ctx),
                              &c->touched, err));
     c->touched *= (uint64_t)e->resolved.n_session; /* cannot overflow: at most `bytes`, which are checked */
     f->q.n_cache++;
@@ -49,9 +54,9 @@ nib_status planning_caches(planning *f, const engine_core *e, nib_error *err) {
     for (int own = 1; own >= 0; own--)
         for (size_t i = 0; i < NUM_COUNT(all); i++) {
             type_id type;
-            if (settings_kv_type(all[i].type, &type) && (type == e->resolved.kv_type) == own &&
+            if (settings_kv_type(all[i].type, &type) && (type == e->resolved.formats.type) == own &&
                 (own || !kv_is_rotated(type))) /* as large as those that are not */
-                NIB_TRY(add_cache(f, e, all[i].kv, type, err));
+                NIB_TRY(add_cache(f, e, all[i].kv, own ? e->resolved.formats : kv_formats_all(type), err));
         }
     return NIB_OK;
 }

@@ -103,9 +103,9 @@ static nib_status check_caches(const cuda *c, nib_error *err) {
         const kv_table *kv = c->now.pass.segments[i].kv;
         if (kv->device != c->base.device)
             return nib_fail(err, NIB_E_DEVICE, "keys and values are not in the GPU's memory");
-        const type_id type = kv_pool_paging(kv->pool)->type;
-        if ((type != TYPE_F16 && !kv_is_coded(type)) ||
-            type != kv_pool_paging(c->now.pass.segments->kv->pool)->type)
+        const kv_formats f = kv_pool_paging(kv->pool)->formats;
+        if (f.layers || (f.type != TYPE_F16 && !kv_is_coded(f.type)) ||
+            f.type != kv_pool_paging(c->now.pass.segments->kv->pool)->formats.type)
             return nib_fail(
                 err, NIB_E_DEVICE,
                 "the cuda back end supports keys and values in f16, kv8 or kv4, one type in a pass");
@@ -335,6 +335,7 @@ const backend_kind backend_cuda = {
     .tier = NIB_TIER_VRAM,
     .memory = &device_cuda_kind,
     .no_f32_cache = true,
+    .one_kv_format = true,
     .no_integer_zeros = true,
     .no_act_sites = true,
     .map = KERNEL_MAP_DEVICE,

@@ -91,7 +91,7 @@ static uint64_t cache_of(const cuda *c, int b) {
     uint64_t sum = 0, each;
     for (int i = 0; i < p->n_op; i++)
         if (p->ops[i].kind == OP_ATTENTION &&
-            kv_page_bytes(c->setup.kv_type, p->ops[i].u.attn.n_kv_head, p->ops[i].u.attn.d_head, &each))
+            kv_page_bytes(c->setup.kv.type, p->ops[i].u.attn.n_kv_head, p->ops[i].u.attn.d_head, &each))
             sum += 2 * each;
     return sum;
 }
@@ -183,10 +183,10 @@ static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, off
                             .many_from = c->k->has_batch() ? CUDA_MIN_BATCH : 0,
                             /* the newest positions of a sequence are on the GPU, like its codes, and
                                recurrent states */
-                            .one_cache = kv_is_coded(c->setup.kv_type) || !attention_moves(cuda_model(c))};
+                            .one_cache = kv_is_coded(c->setup.kv.type) || !attention_moves(cuda_model(c))};
     find_capacity(c, cap, q);
     q->activations = gpu_workspace_device_bytes(c, rows);
-    NIB_TRY(kv_page_size(c->setup.layout, c->setup.kv_type, false, &q->page, err));
+    NIB_TRY(kv_page_size(c->setup.layout, c->setup.kv, false, &q->page, err));
     q->n_page = q->page ? rows->n_kept / q->page : 0;
     q->session = rows->n_kept - q->n_page * q->page;
     q->blocks = mem_calloc((size_t)n_block, sizeof *q->blocks);

@@ -329,7 +329,7 @@ static nib_status take(builder *b, int i, step *s) {
 }
 
 static nib_status make_block(cuda *c, int i, step *to, nib_error *err) {
-    builder b = {.of = layout_block(c->setup.layout, i), .coded = kv_is_coded(c->setup.kv_type), .err = err};
+    builder b = {.of = layout_block(c->setup.layout, i), .coded = kv_is_coded(c->setup.kv.type), .err = err};
     steps *s = &c->blocks[i];
     b.ops = b.of->program.ops;
     b.n_op = b.of->program.n_op;

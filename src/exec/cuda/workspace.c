@@ -287,7 +287,7 @@ static nib_status number_of(const cuda *c, const uint8_t *page, int32_t *out, ni
 }
 
 bool gpu_workspace_is_coded(const cuda *c) {
-    return kv_is_coded(kv_pool_paging(c->now.pass.segments->kv->pool)->type);
+    return kv_is_coded(kv_pool_paging(c->now.pass.segments->kv->pool)->formats.type);
 }
 
 uint8_t *gpu_workspace_origin(const cuda *c) {
@@ -305,7 +305,7 @@ static nib_status list_pages(const cuda *c, int32_t *list, nib_error *err) {
     for (int i = 0; i < c->now.pass.n_segment; i++) {
         const segment *s = &c->now.pass.segments[i];
         const kv_table *kv = s->kv;
-        const int64_t n = kv_table_pages(kv_pool_paging(kv->pool)->type, s->position + s->n_row);
+        const int64_t n = kv_table_pages(kv_pool_paging(kv->pool)->formats, s->position + s->n_row);
         for (int64_t p = 0; p < newest_of(c); p++)
             NIB_TRY(number_of(c, kv->recent_at[p], list++, err));
         for (int64_t p = 0; p < gpu_workspace_pages_of(s); p++)

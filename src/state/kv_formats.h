@@ -1,0 +1,42 @@
+/* kv_formats.h - the formats of the keys and values of all layers. Layers are numbered from 0. */
+#ifndef NIB_STATE_KV_FORMATS_H
+#define NIB_STATE_KV_FORMATS_H
+
+#include "base/status.h"
+#include "numbers/types.h"
+
+#include <stddef.h>
+
+/* Passed by value; the list is borrowed. */
+typedef struct kv_formats {
+    type_id type;          /* of all layers that `layers` does not list */
+    const uint8_t *layers; /* [n_layer]: the type_id of each; NULL: all have `type` */
+    int n_layer;
+    bool newest; /* the f16 copies of the newest positions: of layers with codes only */
+} kv_formats;
+
+static inline kv_formats kv_formats_all(type_id type) {
+    return (kv_formats){.type = type};
+}
+/* The formats of the copies of the newest positions. */
+static inline kv_formats kv_formats_newest(kv_formats f) {
+    f.newest = true;
+    return f;
+}
+/* A layer's format; TYPE_COUNT: these pages do not have it. */
+type_id kv_format_of(kv_formats f, int layer);
+
+/* Some layers have codes: then only whole pages are shared, and the newest positions have copies in f16. */
+bool kv_formats_any_coded(kv_formats f);
+/* All layers have codes: then an incomplete block of positions has no page. */
+bool kv_formats_all_coded(kv_formats f);
+bool kv_formats_any_rotated(kv_formats f);
+
+/* Writes the formats of the layers that `text` names to layers [n_layer], as in "0-3=f16,7=kv8": a number or
+ * a range, "=", a name of a format. The other entries stay. NIB_E_USAGE names the part that is wrong. */
+nib_status kv_formats_parse(const char *text, uint8_t *layers, int n_layer, nib_error *err);
+/* Writes all layers of formats by layer, as kv_formats_parse reads them; "" if all have one. False: `size`
+ * bytes are too few; *out is then cut. */
+bool kv_formats_print(kv_formats f, char *out, size_t size);
+
+#endif
