@@ -248,9 +248,13 @@ NIB_API nib_status nib_session_hellaswag(nib_session *session, const char *text,
 /* The importance of each layer (MCAP, paper 3.1) and the cost of lower precision, block by block. Both depend
  * on the weights and the calibration prompts alone: they are stored, found again, and have the same bytes on
  * every machine. */
+/* A nib_kv_type: the format of each layer by measured losses (nib_profile_options.costs), so that they add up
+ * to at most 0.003 nats a token. Without a measurement f16, which is logged. The processor only. */
+enum { NIB_KV_AUTO = 16 };
+
 typedef struct nib_profile_options {
     const char *calib;   /* text whose lines are the prompts; NULL: nibble's own twelve */
-    bool costs;          /* also the costs of lower precision */
+    bool costs;          /* also the costs of lower precision, of weights and of keys and values */
     const char *formats; /* uniform formats whose costs are measured, separated by commas ("u4g64a,u2g32a");
                             NULL: a default list */
     bool again;          /* measure even if a stored profile exists */
@@ -265,12 +269,17 @@ typedef struct nib_profile_options {
  * "rss_peak" and "model_bytes". With `costs` also "quality": "n_block", "n_token", "formats" [n_format] and,
  * as mean KL divergence at the logits in nats a token (null: not measured), "kl" [n_block * n_format],
  * "kl_activation" [n_block * 2] (a8, a4), "kl_left_out" [n_block]; and "path", "found", "seconds" of the
- * costs.
+ * costs; and "kv": "n_layer", "n_token", "formats" [n_format], "kl" [n_layer * n_format] with keys and values
+ * of one layer in the format, "all" [n_format] with those of all layers, "path", "found" and "seconds".
  *
  * options: as nib_engine_open. NIB_E_USAGE: a format that is none; NIB_E_IO: no file `calib`, or `file`
  * cannot be written. When only the costs fail, *json has the importance; else it is NULL after an error. */
 NIB_API nib_status nib_profile_model(const char *model, const nib_engine_options *options,
                                      const nib_profile_options *how, char **json, nib_error *err);
+
+/* The formats of keys and values of an engine, as JSON (*json, caller frees): [{"layers", "format"}], with
+ * the layers "all", or numbers and ranges from 0 on ("7", "0-3"). NIB_E_USAGE: the engine has no weights. */
+NIB_API nib_status nib_engine_kv(const nib_engine *engine, char **json, nib_error *err);
 
 /* ---- a machine ----------------------------------------------------------------------------------- */
 

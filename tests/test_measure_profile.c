@@ -5,6 +5,7 @@
 #include "measure/measure.h"
 #include "support/faults.h"
 #include "support/prompts.h"
+#include "nib_tools.h"
 #include "support/tinymodel.h"
 
 #include <math.h>
@@ -12,7 +13,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -100,6 +103,54 @@ static void costs_are_costs(void **state) {
     mem_free(text[0]);
     mem_free(text[1]);
     imatrix_clear(&first);
+    calibration_clear(&c);
+}
+
+/* Losses of keys and values, the same for any number of threads; the formats that they lead to. */
+static void losses_of_keys_and_values(void **state) {
+    (void)state;
+    const char *path = tiny_model("packed.gguf", &packed);
+    char folder[] = "/tmp/nibble-kv-loss-XXXXXX";
+    calibration c;
+    kv_loss losses[2];
+    nib_engine_options o;
+    nib_engine *e = NULL;
+    nib_error err = {0};
+    assert_non_null(mkdtemp(folder));
+    setenv("XDG_CACHE_HOME", folder, 1);
+    nib_engine_options_init(&o);
+    if (measure_prompts(path, &o, NULL, true, &c, &err))
+        fail_msg("%s", err.message);
+    for (int i = 0; i < 2; i++) {
+        o.n_thread = 1 + 2 * i;
+        if (measure_kv_loss(path, &o, &c, &losses[i], &err))
+            fail_msg("%s", err.message);
+    }
+    assert_int_equal(losses[0].n_layer, 4);
+    assert_memory_equal(losses[0].kl, losses[1].kl, 8 * sizeof(double));
+    for (int l = 0; l < 4; l++)
+        assert_true(0 < losses[0].kl[2 * l] && losses[0].kl[2 * l] < losses[0].kl[2 * l + 1]);
+    assert_true(losses[0].kl[7] < losses[0].all[1] && losses[0].all[0] < losses[0].all[1]);
+
+    o.kv_type = NIB_KV_AUTO; /* nothing is stored yet */
+    assert_int_equal(nib_engine_open(path, &o, &e, &err), NIB_OK);
+    assert_true(!engine_parts_of(e).kv.layers && engine_parts_of(e).kv.type == TYPE_F16);
+    nib_engine_close(e);
+    const double kl[] = {0.002, 1, 0.0001, 0.0015, 0.0001, 0.0013, 0.1, 0.2};
+    memcpy(losses[0].kl, kl, sizeof kl);
+    char *at = kv_loss_path(c.content, c.hash);
+    assert_int_equal(kv_loss_save(at, &losses[0], &err), NIB_OK);
+    assert_int_equal(nib_engine_open(path, &o, &e, &err), NIB_OK);
+    const kv_formats kv = engine_parts_of(e).kv; /* two in kv4 save more than three in kv8 */
+    static const type_id want[] = {TYPE_F16, TYPE_KV4, TYPE_KV4, TYPE_F16};
+    for (int l = 0; l < 4; l++)
+        assert_int_equal(kv_format_of(kv, l), want[l]);
+    nib_engine_close(e);
+    assert_int_equal(unlink(at), 0);
+    mem_free(at);
+    unsetenv("XDG_CACHE_HOME");
+    kv_loss_clear(&losses[0]);
+    kv_loss_clear(&losses[1]);
     calibration_clear(&c);
 }
 
@@ -211,11 +262,9 @@ static void divergence_is_exact(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(profiles_are_the_same_everywhere),
-        cmocka_unit_test(costs_are_costs),
-        cmocka_unit_test(measuring_can_be_cancelled),
-        cmocka_unit_test(every_allocation_may_fail),
-        cmocka_unit_test(divergence_is_exact),
+        cmocka_unit_test(profiles_are_the_same_everywhere), cmocka_unit_test(costs_are_costs),
+        cmocka_unit_test(losses_of_keys_and_values),        cmocka_unit_test(measuring_can_be_cancelled),
+        cmocka_unit_test(every_allocation_may_fail),        cmocka_unit_test(divergence_is_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

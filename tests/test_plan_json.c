@@ -100,6 +100,36 @@ static void round_trip(void **state) {
     plan_clear(&q);
 }
 
+/* Formats of keys and values by layer, and one format as a name. */
+static void kv_by_layer(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"model\": \"m\", \"blocks\": ["
+        "{\"name\": \"embed\", \"activation\": \"a8\", \"slices\": [{\"format\": \"file\", \"bytes\": 1, "
+        "\"tier\": \"ram\"}]},"
+        "{\"name\": \"head\", \"activation\": \"a8\", \"slices\": [{\"format\": \"file\", \"bytes\": 0, "
+        "\"tier\": \"disk\"}]}], \"kv\": ";
+    static const char *const cases[][4] = {
+        {"\"KV4\"}", "kv4", "", "[{\"layers\": \"all\", \"format\": \"kv4\"}]"},
+        {"[{\"layers\": \"0-2\", \"format\": \"f16\"}, {\"layers\": \"3\", \"format\": \"kv4\"}]}", "f16",
+         "0-2=f16,3=kv4",
+         "[{\"layers\": \"0-2\", \"format\": \"f16\"}, {\"layers\": \"3\", \"format\": \"kv4\"}]"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        nib_error err = {0};
+        char all[512], *again = NULL;
+        plan p;
+        snprintf(all, sizeof all, "%s%s", text, cases[i][0]);
+        if (plan_parse(all, strlen(all), &p, &err))
+            fail_msg("%s", err.message);
+        assert_string_equal(plan_kv_name(p.kv), cases[i][1]);
+        assert_string_equal(p.kv_layers, cases[i][2]);
+        assert_int_equal(plan_print(&p, &again, NULL), NIB_OK);
+        assert_non_null(strstr(again, cases[i][3]));
+        mem_free(again);
+        plan_clear(&p);
+    }
+}
+
 /* Only the required members. */
 static void min(void **state) {
     (void)state;
@@ -126,7 +156,11 @@ static void min(void **state) {
 static const struct {
     const char *from, *to, *says;
 } mistakes[] = {
-    {"\"kv\": \"kv8\"", "\"kv\": \"kv9\"", "kv9"},
+    {"\"kv\": [{\"layers\": \"all\", \"format\": \"kv8\"}]", "\"kv\": \"kv9\"", "kv9"},
+    {"\"layers\": \"all\"", "\"layers\": \"some\"", "some"},
+    {"\"kv\": [", "\"kv\": [{\"layers\": \"0\", \"format\": \"f16\"}, ", "alone"},
+    {"\"format\": \"kv8\"", "\"format\": \"kv9\"", "kv9"},
+    {"\"layers\": \"all\", \"format\": \"kv8\"", "\"layers\": \"2-3\", \"format\": \"auto\"", "2-3"},
     {"\"mode\": \"c\"", "\"mode\": \"d\"", "\"mode\""},
     {"\"mode\": \"c\"", "\"mode\": \"a\"", "\"mode\": expected b or c"},
     {"\"mode\": \"c\"", "\"mode\": \"b\"", "\"mode\": expected c for"},
@@ -283,9 +317,10 @@ static void no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip),           cmocka_unit_test(min),    cmocka_unit_test(hand_edits),
-        cmocka_unit_test(kinds_of_slices),      cmocka_unit_test(damage), cmocka_unit_test(no_memory),
-        cmocka_unit_test(numbers_without_json),
+        cmocka_unit_test(round_trip),      cmocka_unit_test(min),
+        cmocka_unit_test(kv_by_layer),     cmocka_unit_test(hand_edits),
+        cmocka_unit_test(kinds_of_slices), cmocka_unit_test(damage),
+        cmocka_unit_test(no_memory),       cmocka_unit_test(numbers_without_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

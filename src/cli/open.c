@@ -60,7 +60,7 @@ static int kv_type(const char *name) {
     for (int i = NIB_KV_F16; i <= NIB_KV_4H; i++)
         if (!strcasecmp(name, names[i]))
             return i;
-    return 0;
+    return strcasecmp(name, "auto") ? 0 : NIB_KV_AUTO;
 }
 
 static int activation_bits(const char *name) {
@@ -78,7 +78,7 @@ int cli_named_options(const cli_args *args, nib_engine_options *options) {
     if (args->activation && (options->activation = activation_bits(args->activation)) == 0)
         return cli_usage_error("--activation: expected a16, a8, a4 or ax, found '%s'", args->activation);
     if (args->kv && (options->kv_type = kv_type(args->kv)) == 0)
-        return cli_usage_error("--kv: expected f16, f32, kv8, kv4, kv8h or kv4h, found '%s'", args->kv);
+        return cli_usage_error("--kv: expected auto, f16, f32, kv8, kv4, kv8h or kv4h, found '%s'", args->kv);
     static const char *const when[] = {"auto", "on", "off"}; /* nib_shortlist */
     for (size_t i = 0; args->shortlist && i < sizeof when / sizeof *when; i++)
         if (!strcmp(args->shortlist, when[i]))

@@ -9,6 +9,7 @@
  *     resolve     sizes, a plan, formats: all that is decided before weights are read
  *     apply_plan  a plan's blocks              planning/  the question that a plan answers
  *     idle        where residuals are kept     sizes, head, sessions   defaults of unset options
+ *     kv_auto     formats of keys and values by measured loss
  *     weights, residual/, kernels, placement, prefix, info                    weights and back end
  *     rates                   of the machine
  *     packed_folder, imatrix, learn            files beside the model

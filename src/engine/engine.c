@@ -5,6 +5,7 @@
 #include "engine/prefix.h"
 #include "engine/sessions.h"
 #include "engine/state.h"
+#include "plan/plan_values.h"
 
 #include "nib_tools.h"
 
@@ -170,7 +171,22 @@ void engine_generation_took(nib_engine *e, int64_t n_position, const nib_result 
     learn_add(&e->learned, &e->core, n_position, r);
 }
 
-/* ---- nib.h ---- */
+/* ---- nib.h and nib_tools.h ---- */
+
+nib_status nib_engine_kv(const nib_engine *e, char **json, nib_error *err) {
+    plan p = {0};
+    *json = NULL;
+    if (!e->core.m)
+        return nib_fail(err, NIB_E_USAGE, "the engine was opened for its vocabulary only: it has no cache");
+    plan_kv_from_name(type_get(e->core.resolved.formats.type)->name, &p.kv);
+    if (!kv_formats_print(e->core.resolved.formats, p.kv_layers, sizeof p.kv_layers))
+        return nib_fail(err, NIB_E_FAILED, "the formats of keys and values take more than %zu bytes",
+                        sizeof p.kv_layers);
+    json_t *list = plan_kv_json(&p);
+    *json = list ? jsonx_text(list, JSON_COMPACT) : NULL;
+    json_decref(list);
+    return *json ? NIB_OK : nib_fail_nomem(err, 0, "the formats of keys and values");
+}
 
 void nib_engine_memory(const nib_engine *e, nib_memory *out) {
     ledger_report(e->core.ledger, out);

@@ -6,6 +6,8 @@
 #include "engine/parts.h"
 #include "sequence/draft.h"
 
+#include "nib_tools.h"
+
 #include <string.h>
 
 enum { DEFAULT_BATCH = 512 };
@@ -45,9 +47,9 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
     if (o->n_logits < 0)
         return nib_fail(err, NIB_E_USAGE, "rows of logits: expected 0 or more, found %lld",
                         (long long)o->n_logits);
-    if (o->kv_type != 0 && !settings_kv_type(o->kv_type, &type))
+    if (o->kv_type != 0 && o->kv_type != NIB_KV_AUTO && !settings_kv_type(o->kv_type, &type))
         return nib_fail(err, NIB_E_USAGE,
-                        "expected f16, f32, kv8, kv4, kv8h or kv4h for keys and values, found type %d",
+                        "expected auto, f16, f32, kv8, kv4, kv8h or kv4h for keys and values, found type %d",
                         o->kv_type);
     if (o->activation != 0 && o->activation != 4 && o->activation != 8 && o->activation != 16 &&
         o->activation != NIB_ACT_AX)

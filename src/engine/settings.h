@@ -17,10 +17,11 @@ typedef struct settings {
     int64_t n_ctx;         /* until is_resolved: the requested value, 0 or NIB_CTX_WHOLE for a default */
     int64_t n_batch;       /* rows of a pass */
     bool free_batch;       /* n_batch was not requested */
-    int kv;                /* a nib_kv_type; 0: a rule decides */
+    int kv;                /* a nib_kv_type or NIB_KV_AUTO; 0: a rule decides */
     const char *kv_layers; /* formats of some layers (kv_formats_parse); NULL or "": none. engine_internal's
                               or the plan's, until is_resolved */
     kv_formats formats;    /* of keys and values, when is_resolved */
+    bool kv_auto_said;     /* that NIB_KV_AUTO has no effect */
     uint8_t *kv_types;     /* the list of `formats`; NULL: all layers have one */
     int activation;        /* bits; 0: 8, or the plan's bits of each block */
     bool is_resolved;      /* sizes are final */

@@ -10,9 +10,12 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "engine/kv_auto.h"
 #include "engine/sessions.h"
 #include "plan/residency.h"
 #include "profile/machine.h"
+
+#include "nib_tools.h"
 
 #include <string.h>
 
@@ -246,17 +249,21 @@ static nib_status check_context(const engine_core *e, nib_error *err) {
 static nib_status resolve_cache(engine_core *e, nib_error *err) {
     settings *s = &e->resolved;
     const int n = model_n_kv_layer(e->m);
+    const bool is_auto = s->kv == NIB_KV_AUTO, listed = s->kv_layers && *s->kv_layers;
     type_id type;
     bool same = true;
     if (!settings_kv_type(s->kv, &type))
-        type = small_cache(e) && !e->kind->no_f32_cache ? TYPE_F32 : TYPE_F16;
+        type = !is_auto && small_cache(e) && !e->kind->no_f32_cache ? TYPE_F32 : TYPE_F16;
     s->formats = kv_formats_all(type);
-    if (!s->kv_layers || !*s->kv_layers)
+    if (!is_auto && !listed)
         return NIB_OK;
     if (!s->kv_types && !(s->kv_types = mem_alloc((size_t)n)))
         return nib_fail_nomem(err, (size_t)n, "the formats of keys and values");
     memset(s->kv_types, (int)type, (size_t)n);
-    NIB_TRY(kv_formats_parse(s->kv_layers, s->kv_types, n, err));
+    if (is_auto)
+        NIB_TRY(kv_auto(e, s->kv_types, err));
+    if (listed)
+        NIB_TRY(kv_formats_parse(s->kv_layers, s->kv_types, n, err));
     for (int i = 1; i < n; i++)
         same = same && s->kv_types[i] == s->kv_types[0];
     s->formats = same ? kv_formats_all((type_id)s->kv_types[0])

@@ -57,12 +57,13 @@ int64_t prompt_rows_count(const calibration *c, int64_t max, int64_t *longest) {
     return n;
 }
 
-/* Opens the cache of one layer, which all layers and prompts use one after the other. */
-static nib_status open_cache(prompt_rows *r, const engine_parts *e, nib_error *err) {
-    NIB_TRY(kv_pool_open(e->layout, kv_formats_all(TYPE_F32), true, false, e->step->backend->device,
-                         e->ledger, &r->pages, err));
-    return kv_table_open(&r->kv, r->pages, e->layout, e->step->backend->device, e->ledger, r->longest, false,
-                         err);
+nib_status prompt_rows_cache(prompt_rows *r, const engine_parts *e, kv_formats formats, nib_error *err) {
+    device *d = e->step->backend->device;
+    kv_table_close(&r->kv);
+    kv_pool_close(r->pages);
+    r->pages = NULL;
+    NIB_TRY(kv_pool_open(e->layout, formats, true, false, d, e->ledger, &r->pages, err));
+    return kv_table_open(&r->kv, r->pages, e->layout, d, e->ledger, r->longest, false, err);
 }
 
 nib_status prompt_rows_open(prompt_rows *r, const engine_parts *e, const calibration *c, int64_t max,
@@ -80,7 +81,7 @@ nib_status prompt_rows_open(prompt_rows *r, const engine_parts *e, const calibra
     r->segments = mem_calloc((size_t)c->n_prompt, sizeof *r->segments);
     if (!r->segments)
         return nib_fail_nomem(err, (size_t)c->n_prompt * sizeof *r->segments, "the prompts");
-    NIB_TRY(open_cache(r, e, err));
+    NIB_TRY(prompt_rows_cache(r, e, kv_formats_all(TYPE_F32), err));
     r->n_segment = c->n_prompt;
     for (int i = 0; i < c->n_prompt; i++) {
         const int64_t n = rows_of(c, i, max), scored = NUM_MIN(n_score, n);

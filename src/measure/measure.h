@@ -9,6 +9,7 @@
 
 #include "profile/imatrix.h"
 #include "profile/importance.h"
+#include "profile/kv_loss.h"
 #include "profile/quality.h"
 #include "engine/engine.h"
 #include "measure/calibrate.h"
@@ -39,6 +40,11 @@ enum { QUALITY_ROWS = 24, QUALITY_SCORED = 8 };
  * *channels (cleared by the caller, also after an error): the imatrix for formats that use one (u4g64w). */
 nib_status measure_quality(const char *name, const nib_engine_options *options, const calibration *c,
                            const quality_options *q, quality *out, model_imatrix *channels, nib_error *err);
+
+/* The loss of each format of keys and values by layer, as measure_quality charges memory. The prompts are
+ * joined to texts of 512 tokens, so that rows read codes. kv_loss_clear(out), also after an error. */
+nib_status measure_kv_loss(const char *name, const nib_engine_options *options, const calibration *c,
+                           kv_loss *out, nib_error *err);
 
 /* The default formats of quality_options, from more bits to fewer. */
 extern const char *const measure_formats[];

@@ -26,8 +26,10 @@ typedef struct work {
     calibration prompts;
     importance layers;
     quality costs;
+    calibration texts; /* for the losses of keys and values */
+    kv_loss kv;
     model_imatrix channels; /* for formats that use an imatrix (u4g64w) */
-    kept layers_at, costs_at;
+    kept layers_at, costs_at, kv_at;
     char *channels_path;
     const char *formats[QUALITY_FORMATS]; /* formats whose costs are requested */
     int n_format;
@@ -38,9 +40,12 @@ static void work_close(work *w) {
     calibration_clear(&w->prompts);
     importance_clear(&w->layers);
     quality_clear(&w->costs);
+    calibration_clear(&w->texts);
+    kv_loss_clear(&w->kv);
     imatrix_clear(&w->channels);
     mem_free(w->layers_at.path);
     mem_free(w->costs_at.path);
+    mem_free(w->kv_at.path);
     mem_free(w->channels_path);
     mem_free(w->list);
 }
@@ -144,6 +149,28 @@ static nib_status get_costs(work *w, nib_error *err) {
                : nib_fail(err, why.status, "%s", why.message);
 }
 
+/* The losses of keys and values are a file of their own, so that costs of earlier versions stay valid. */
+static nib_status get_kv(work *w, nib_error *err) {
+    const double start = time_now();
+    nib_error why;
+    NIB_TRY(measure_prompts(w->model, w->options, w->how->calib, true, &w->texts, err));
+    w->kv_at.path = kv_loss_path(w->texts.content, w->texts.hash);
+    if (!w->kv_at.path)
+        return nib_fail_nomem(err, 256, "a path");
+    if (!w->how->again) {
+        const nib_status status = kv_loss_load(w->kv_at.path, w->texts.content, &w->kv, &why);
+        w->kv_at.found = status == NIB_OK && !strcmp(w->kv.prompts, w->texts.hash);
+        if (status != NIB_OK && status != NIB_E_NOTFOUND)
+            log_line(&w->log, "%s: measured again", why.message);
+        if (w->kv_at.found)
+            return NIB_OK;
+        kv_loss_clear(&w->kv);
+    }
+    NIB_TRY(measure_kv_loss(w->model, w->options, &w->texts, &w->kv, err));
+    w->kv_at.seconds = time_now() - start;
+    return keep(w, &w->kv_at, false, kv_loss_save(w->kv_at.path, &w->kv, &why), &why);
+}
+
 /* ---- the document ---- */
 
 /* Adds the path, the source and the duration to a profile's JSON; takes `text`. NULL: out of memory. */
@@ -183,6 +210,9 @@ static nib_status give(const work *w, bool costs, char **json, nib_error *err) {
         char *text = NULL;
         const nib_status status = quality_print(&w->costs, &text, NULL);
         doc = jsonx_whole(doc, jsonx_put(doc, "quality", with_story(status, text, &w->costs_at)));
+        text = NULL;
+        const nib_status printed = kv_loss_print(&w->kv, &text, NULL);
+        doc = jsonx_whole(doc, jsonx_put(doc, "kv", with_story(printed, text, &w->kv_at)));
     }
     *json = doc ? jsonx_text(doc, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(doc);
@@ -194,7 +224,9 @@ static nib_status profile(work *w, char **json, nib_error *err) {
     NIB_TRY(choose_paths(w, err));
     NIB_TRY(choose_formats(w, err));
     NIB_TRY(get_layers(w, err));
-    const nib_status status = w->how->costs ? get_costs(w, err) : NIB_OK;
+    nib_status status = w->how->costs ? get_costs(w, err) : NIB_OK;
+    if (status == NIB_OK && w->how->costs)
+        status = get_kv(w, err);
     const nib_status given = give(w, w->how->costs && status == NIB_OK, json, status == NIB_OK ? err : NULL);
     return status != NIB_OK ? status : given;
 }

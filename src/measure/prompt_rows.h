@@ -18,6 +18,8 @@ typedef struct prompt_rows {
  * NIB_E_USAGE: an id is outside the vocabulary, or there are too many rows. */
 nib_status prompt_rows_open(prompt_rows *r, const engine_parts *e, const calibration *c, int64_t max,
                             int64_t n_score, nib_error *err);
+/* Replaces the cache by one with these formats. It is empty, for passes that begin at position 0. */
+nib_status prompt_rows_cache(prompt_rows *r, const engine_parts *e, kv_formats formats, nib_error *err);
 void prompt_rows_close(prompt_rows *r); /* zeroed is fine; call it before closing the engine */
 
 /* Returns the number of rows of all prompts; *longest: of the longest one. Needs no engine. */

@@ -105,6 +105,28 @@ static void show_costs(const terminal *s, const json_t *doc) {
     show_story(s, doc);
 }
 
+static void show_kv(const terminal *s, const json_t *doc) {
+    const json_t *formats = json_object_get(doc, "formats"), *kl = json_object_get(doc, "kl"), *format;
+    const size_t n_format = json_array_size(formats), n_layer = (size_t)field_int(doc, "n_layer");
+    char line[MAX_COST_LINE], name[32];
+    size_t f;
+    int n = snprintf(line, sizeof line, "%-10s", "");
+    json_array_foreach(formats, f, format) n +=
+        snprintf(line + n, sizeof line - (size_t)n, "%10s", json_string_value(format));
+    terminal_line(s, "keys and values of one layer in that format: mean KL divergence in nats, %lld tokens",
+                  field_int(doc, "n_token"));
+    terminal_line(s, "%s", line);
+    for (size_t l = 0; l <= n_layer; l++) {
+        snprintf(name, sizeof name, "layer %zu", l);
+        snprintf(line, sizeof line, "%-10s", l < n_layer ? name : "all");
+        for (f = 0; f < n_format; f++)
+            put_cost(line, l < n_layer ? json_array_get(kl, l * n_format + f)
+                                       : json_array_get(json_object_get(doc, "all"), f));
+        terminal_line(s, "%s", line);
+    }
+    show_story(s, doc);
+}
+
 int profile_model_run(const cli_args *args) {
     const nib_profile_options how = {.calib = args->calib,
                                      .costs = args->costs,
@@ -122,8 +144,10 @@ int profile_model_run(const cli_args *args) {
         return code ? code : cli_write_json(doc, args);
     const terminal s = terminal_open(args, stdout);
     show_layers(&s, doc);
-    if (args->costs)
+    if (args->costs) {
         show_costs(&s, json_object_get(doc, "quality"));
+        show_kv(&s, json_object_get(doc, "kv"));
+    }
     json_decref(doc);
     return 0;
 }

@@ -1,0 +1,14 @@
+/* kv_auto.h - the formats of keys and values by measured loss (NIB_KV_AUTO). */
+#ifndef NIB_ENGINE_KV_AUTO_H
+#define NIB_ENGINE_KV_AUTO_H
+
+#include "engine/core.h"
+
+#define KV_AUTO_LOSS 0.003 /* nats a token */
+
+/* Sets types [model_n_kv_layer] to the formats with the fewest bytes whose losses add up to at most
+ * KV_AUTO_LOSS. Without a measurement of the model, or with a back end that has one format for all layers,
+ * they stay, which is logged once. */
+nib_status kv_auto(engine_core *e, uint8_t *types, nib_error *err);
+
+#endif
