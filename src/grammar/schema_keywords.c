@@ -68,13 +68,8 @@ static const struct {
                 {"multipleOf", NUMBER}};
 
 /* Keywords that are refused, unless they restrict nothing. */
-static const char *const refused[] = {"not",
-                                      "if",
-                                      "contains",
-                                      "unevaluatedItems",
-                                      "unevaluatedProperties",
-                                      "$dynamicRef",
-                                      "$recursiveRef"};
+static const char *const refused[] = {
+    "not", "if", "contains", "unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "$recursiveRef"};
 
 static bool is_schema(const json_t *v) {
     return json_is_boolean(v) || json_is_object(v);
