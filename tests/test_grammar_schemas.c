@@ -4,6 +4,7 @@
 #include "base/jsonx.h"
 #include "base/mem.h"
 #include "grammar/schema.h"
+#include "support/faults.h"
 #include "support/grammars.h"
 
 #include <arpa/inet.h>
@@ -374,12 +375,40 @@ static void test_other_formats(void **state) {
     }
 }
 
+/* Memory may be missing: the grammar is the same or there is none, and nothing leaks. */
+static void test_no_memory(void **state) {
+    static const char schema[] =
+        "{\"properties\":{\"a\":{\"enum\":[\"x\",1]},\"b\":{\"type\":\"integer\"}},"
+        "\"if\":{\"properties\":{\"a\":{\"const\":1}},\"required\":[\"a\"]},\"then\":{\"required\":[\"b\"]},"
+        "\"dependentSchemas\":{\"b\":{\"properties\":{\"a\":{\"const\":\"x\"}}}}}";
+    char *whole = NULL;
+    (void)state;
+    assert_int_equal(schema_grammar(schema, sizeof schema - 1, "root", &whole, NULL), NIB_OK);
+    for (int64_t n = 1, calls = n; calls >= n; n++) {
+        char *gbnf = NULL;
+        nib_error err = {NIB_OK, ""};
+        fault_arm(FAULT_ALLOC, n);
+        const nib_status status = schema_grammar(schema, sizeof schema - 1, "root", &gbnf, &err);
+        calls = fault_count(FAULT_ALLOC);
+        fault_arm(FAULT_ALLOC, 0);
+        if (status == NIB_OK ? strcmp(gbnf, whole) != 0 : status != NIB_E_NOMEM)
+            fail_msg("allocation %lld: status %d (%s), another grammar", (long long)n, status, err.message);
+        mem_free(gbnf);
+    }
+    mem_free(whole);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),        cmocka_unit_test(test_many_alternatives),
-        cmocka_unit_test(test_many_members), cmocka_unit_test(test_long_texts),
-        cmocka_unit_test(test_dates),        cmocka_unit_test(test_times),
-        cmocka_unit_test(test_addresses),    cmocka_unit_test(test_other_formats),
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_many_alternatives),
+        cmocka_unit_test(test_many_members),
+        cmocka_unit_test(test_long_texts),
+        cmocka_unit_test(test_dates),
+        cmocka_unit_test(test_times),
+        cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_other_formats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,8 +90,8 @@ nib_status schema_count(schema_maker *m, const json_t *schema, const char *keywo
 
 /* ---- schema_depend.c ---- */
 
-/* The schema with choices in `allOf` instead of the keywords that depend on a member; the maker owns *out,
- * which is `schema` itself if it has none of them. */
+/* The schema with choices in `allOf` instead of the keywords that depend on a member, and `if`; the maker
+ * owns *out, which is `schema` itself if it has none of them. */
 nib_status schema_expand(schema_maker *m, const json_t *schema, const json_t **out);
 
 /* ---- schema_merge.c ---- */
