@@ -133,7 +133,8 @@ typedef struct nib_engine_options {
                          or 1 under a RAM cap (generation in one session needs one; a batch reads the output
                          head once for this many sequences) */
     int32_t n_draft;  /* speculation: nib_generate proposes up to so many tokens that followed the same tokens
-                         earlier in the text and verifies them in one pass; the number adapts to the measured
+                         earlier in the text, or a draft model's (nib_session_options.draft), and verifies them
+                         in one pass; the number adapts to the measured
                          time of passes, and the tokens stay the same. Memory for their logits is reserved,
                          also for the batches of this engine. Negative: -n_draft, only while weights are
                          streamed from disk. 0: none; at most 32 */
@@ -438,8 +439,10 @@ NIB_API nib_status nib_chat_template(const nib_engine *engine, char **source, ni
 typedef struct nib_session nib_session;
 
 typedef struct nib_session_options {
-    int64_t n_ctx; /* 0: the engine's */
-    int kv_type;   /* 0: the engine's */
+    int64_t n_ctx;       /* 0: the engine's */
+    int kv_type;         /* 0: the engine's */
+    int32_t n_draft_min; /* as in nib_batch_options; the engine's n_draft is the maximum */
+    nib_engine *draft;   /* likewise; opened with n_session 1, and borrowed until the session is closed */
 } nib_session_options;
 
 /* Fills in the defaults. */

@@ -30,7 +30,15 @@ check "--mirostat 2" differs --mirostat 2 --mirostat-lr 0.2
 plain=$(answer --mirostat 2)
 check "mirostat has no other sampler but --temp" same --mirostat 2 --top-k 1 --typical 0.1 --repeat-penalty 2 --dry-multiplier 1
 check "and has that" differs --mirostat 2 --temp 0.1
+plain=$(answer)
+check "a draft model changes no drawn token" same --draft-model "$model" --draft-min 4
+check "nor do tokens of the text" same --draft-max 4 --draft-min 4
 plain=$(answer --temp 0)
+check "a draft model changes no greedy token" same --temp 0 --draft "$model" --draft-min 4
+check "--draft N is --draft-max N" same --temp 0 --draft 4
+proposed() { "$nibble" run "$model" --tokens 1,2,3 -n 24 --temp 0 --ignore-eos --json "$@" </dev/null; }
+check "its tokens are proposed and taken" sh -c 'echo "$1" | grep -qE "\"draft_n_accepted\":[1-9]"' - \
+    "$(proposed --draft "$model" --draft-min 4)"
 check "--dry-multiplier changes a greedy answer that repeats itself" differs --temp 0 --dry-multiplier 5 --dry-allowed-length 1
 check "XTC removes the greedy choice" differs --temp 0 --xtc-probability 1 --xtc-threshold 0
 check "under a cap with a shortlist, too" [ "$(answer --temp 0 --dry-multiplier 2)" = \

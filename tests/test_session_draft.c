@@ -215,12 +215,12 @@ static void what_does_not_pay(void **state) {
     assert_true(settled(0.01, 100, 0.011) < 40);  /* one that is as slow itself */
 }
 
-/* A session's answers with and without proposals. */
-static nib_result generate_in(nib_engine *e, const work *w) {
-    nib_session *s = session_must_open(e);
+/* A session's answer with and without proposals. how NULL: no draft model. */
+static nib_result generate_in(nib_engine *e, const nib_session_options *how, const work *w) {
+    nib_session *s;
     nib_error err = {0};
     nib_result r;
-    if (nib_generate(s, &w->o, &r, &err))
+    if (nib_session_open(e, how, &s, &err) || nib_generate(s, &w->o, &r, &err))
         fail_msg("%s", err.message);
     nib_session_close(s);
     return r;
@@ -245,7 +245,7 @@ static void a_session_proposes(void **state) {
         nib_engine *plain = open_engine(kv), *proposing = open_proposing(kv, 8);
         for (int i = 0; i < N_WORK; i++) {
             make(&w, i);
-            nib_result want = generate_in(plain, &w), is = generate_in(proposing, &w);
+            nib_result want = generate_in(plain, NULL, &w), is = generate_in(proposing, NULL, &w);
             assert_int_equal(want.draft_n, 0);
             assert_int_equal(is.finish, want.finish);
             assert_int_equal(is.n_token, want.n_token);
@@ -262,13 +262,53 @@ static void a_session_proposes(void **state) {
     assert_true(n_right > 0 && n_right <= n);
 }
 
+/* A session has a draft model as a batch does: the model itself, or another one. */
+static void a_session_asks_a_model(void **state) {
+    (void)state;
+    static work w;
+    static const tiny_shape other = {TYPE_Q4_0, 1, 64, 96, 4, 2, N_VOCAB, N_CTX / 2, true};
+    nib_engine *plain = open_engine(NIB_KV_F16), *proposing = open_proposing(NIB_KV_F16, 5);
+    for (int way = 0; way < 2; way++) {
+        nib_engine *with =
+            open_engine_of(way ? "guess.gguf" : "draft.gguf", way ? &other : &shape, NIB_KV_F16, 1);
+        const nib_session_options how = {.n_draft_min = 5, .draft = with};
+        int64_t n = 0, n_right = 0;
+        for (int i = 0; i < N_WORK; i += SANITIZED ? 2 : 1) {
+            make(&w, i);
+            for (size_t k = 0; k < w.o.n_prompt; k++) /* which the text itself does not foretell */
+                w.prompt[k] = (int32_t)((k * k + 7 * k + (size_t)i) % N_VOCAB);
+            nib_result want = generate_in(plain, NULL, &w), is = generate_in(proposing, &how, &w);
+            assert_int_equal(is.finish, want.finish);
+            assert_int_equal(is.n_token, want.n_token);
+            assert_memory_equal(is.tokens, want.tokens, want.n_token * sizeof *want.tokens);
+            assert_string_equal(is.text, want.text);
+            n += is.draft_n;
+            n_right += is.draft_right;
+            nib_result_clear(&want);
+            nib_result_clear(&is);
+        }
+        assert_true(n > 0 && n_right > n / (way ? 100 : 8));
+        nib_engine_close(with);
+    }
+    static const tiny_shape less = {TYPE_Q4_0, 1, 64, 96, 4, 2, N_VOCAB - 2, N_CTX, true};
+    nib_engine *with = open_engine_of("less.gguf", &less, NIB_KV_F16, 1);
+    nib_error err = {0};
+    nib_session *s;
+    assert_int_equal(nib_session_open(proposing, &(nib_session_options){.draft = with}, &s, &err),
+                     NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "found 399"));
+    nib_engine_close(with);
+    nib_engine_close(proposing);
+    nib_engine_close(plain);
+}
+
 /* A negative number is for engines whose weights are streamed. */
 static void only_while_weights_are_streamed(void **state) {
     (void)state;
     static work w;
     nib_engine *e = open_proposing(NIB_KV_F16, -8);
     make(&w, 0);
-    nib_result r = generate_in(e, &w);
+    nib_result r = generate_in(e, NULL, &w);
     assert_int_equal(r.draft_n, 0);
     nib_result_clear(&r);
     nib_engine_close(e);
@@ -288,7 +328,7 @@ static void only_while_weights_are_streamed(void **state) {
     int64_t n = 0;
     for (int i = 0; i < N_WORK; i++) {
         make(&w, i);
-        all[i] = generate_in(e, &w);
+        all[i] = generate_in(e, NULL, &w);
         n += all[i].draft_n;
     }
     assert_true(n > 0);
@@ -297,7 +337,7 @@ static void only_while_weights_are_streamed(void **state) {
     e = engine_must_open(path, &o, NULL);
     for (int i = 0; i < N_WORK; i++) {
         make(&w, i);
-        r = generate_in(e, &w);
+        r = generate_in(e, NULL, &w);
         assert_int_equal(r.draft_n, 0);
         assert_int_equal(r.n_token, all[i].n_token);
         assert_memory_equal(r.tokens, all[i].tokens, r.n_token * sizeof *r.tokens);
@@ -309,11 +349,9 @@ static void only_while_weights_are_streamed(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_tokens),
-        cmocka_unit_test(a_session_proposes),
-        cmocka_unit_test(only_while_weights_are_streamed),
-        cmocka_unit_test(a_model_proposes),
-        cmocka_unit_test(what_is_proposed),
+        cmocka_unit_test(the_same_tokens),        cmocka_unit_test(a_session_proposes),
+        cmocka_unit_test(a_session_asks_a_model), cmocka_unit_test(only_while_weights_are_streamed),
+        cmocka_unit_test(a_model_proposes),       cmocka_unit_test(what_is_proposed),
         cmocka_unit_test(what_does_not_pay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

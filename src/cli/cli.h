@@ -65,6 +65,7 @@ typedef struct cli_args {
 #undef OPT_LIST
     cli_strings rest;  /* arguments that are not options, without the model's name */
     cli_strings owned; /* copies that replace arguments; freed by cli_args_clear */
+    uint64_t beside;   /* bytes of the cap on RAM that the engine of `model` does not get (draft.c) */
 } cli_args;
 
 typedef struct cli_command {
@@ -154,6 +155,17 @@ void cli_failed(nib_status status, const char *message); /* called by cli_fail a
 int cli_failure_code(void);                              /* exit code of the latest error */
 void cli_made(json_t *part);                             /* sets that part, an object; takes the reference */
 void cli_print_failure(int exit_code, const cli_args *args);
+
+/* ---- draft.c ---- */
+int64_t cli_draft_max(const cli_args *args); /* nib_engine_options.n_draft */
+/* If there is a draft model, opens it with these options, except those that only the target model has. To be
+ * called before the target model is opened, so that its memory counts as part of the process. *n_byte: what
+ * it may still make resident. The caller closes *draft. Returns an exit code. */
+int cli_open_draft(const cli_args *args, const nib_engine_options *options, nib_engine **draft,
+                   uint64_t *n_byte);
+/* For one session of a model that is opened with *options afterwards: opens the draft model unless *draft is
+ * open, and takes its memory from the cap. */
+int cli_session_draft(cli_args *args, nib_engine_options *options, nib_engine **draft);
 
 /* ---- open.c ---- */
 int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **out); /* an exit code */

@@ -220,7 +220,7 @@ static int open_server(batch_run *b) {
                               .cache_ram = args->cache_ram,
                               .n_beside = serve_sessions_beside(job),
                               .n_position = args->cache_size,
-                              .n_draft = (int)serve_draft_max(args),
+                              .n_draft = (int)cli_draft_max(args),
                               .n_draft_min = (int)args->draft_min,
                               .schedule = b->flow.schedule,
                               .pooling = job->pooling,

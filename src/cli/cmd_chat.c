@@ -105,6 +105,7 @@ static int first_message(chat *c) {
 /* Begins the conversation with the system message. Fails if the model has no chat template. */
 static int begin(chat *c) {
     nib_error err;
+    const nib_session_options how = {.n_draft_min = (int32_t)c->args->draft_min, .draft = c->draft};
     nib_status status = conversation_init(&c->conversation, c->engine, c->args->special_in_messages, &err);
     if (status == NIB_OK)
         status = conversation_check(&c->conversation, &err);
@@ -113,7 +114,7 @@ static int begin(chat *c) {
     if (status == NIB_OK && c->args->system)
         status = conversation_check(&c->conversation, &err);
     if (status == NIB_OK)
-        status = nib_session_open(c->engine, NULL, &c->session, &err);
+        status = nib_session_open(c->engine, &how, &c->session, &err);
     if (status == NIB_OK)
         return 0;
     const int code = cli_fail(&err);
@@ -156,9 +157,9 @@ static int open_engine(chat *c) {
         warm.temperature = 1; /* /temp may set it later */
     cli_engine_options(c->args, &options);
     options.n_best = cli_n_best(c->args, &warm);
-    options.n_draft = (int32_t)c->args->draft_max;
     cli_grammar_options(c->args, &options);
-    return cli_open_engine(c->args, &options, &c->engine);
+    const int code = cli_session_draft(c->args, &options, &c->draft);
+    return code ? code : cli_open_engine(c->args, &options, &c->engine);
 }
 
 static int run(cli_args *args) {
@@ -181,6 +182,7 @@ static int run(cli_args *args) {
     conversation_deinit(&c.conversation);
     nib_session_close(c.session);
     nib_engine_close(c.engine);
+    nib_engine_close(c.draft);
     nib_free(c.grammar);
     mem_free(c.bias);
     return code;

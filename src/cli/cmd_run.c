@@ -17,7 +17,7 @@ enum {
 
 typedef struct run_job {
     cli_args *args;
-    nib_engine *engine;
+    nib_engine *engine, *draft;
     nib_session *session;
     prompt prompt;
     char *grammar;        /* NULL: none */
@@ -105,17 +105,19 @@ static double per_second(int64_t n, double seconds) {
     return seconds > 0 ? (double)n / seconds : 0;
 }
 
-/* Tokens a second after the first one, which is computed with the prompt. */
+/* Tokens a second after the first one, which is computed with the prompt. Tokens of one pass have no time of
+ * their own. */
 static double generation_rate(const nib_result *r) {
-    return per_second(r->token_n, r->token_s);
+    return r->draft_n ? per_second(r->predicted_n - 1, r->predicted_s) : per_second(r->token_n, r->token_s);
 }
 
 static json_t *timings_json(const nib_result *r) {
-    return json_pack("{s:I, s:f, s:I, s:f, s:I, s:f, s:f, s:f}", "prompt_n", (json_int_t)r->prompt_n,
-                     "prompt_s", r->prompt_s, "predicted_n", (json_int_t)r->predicted_n, "predicted_s",
-                     r->predicted_s, "token_n", (json_int_t)r->token_n, "token_s", r->token_s,
-                     "prompt_per_second", per_second(r->prompt_n, r->prompt_s), "predicted_per_second",
-                     generation_rate(r));
+    return json_pack("{s:I, s:f, s:I, s:f, s:I, s:f, s:f, s:f, s:I, s:I}", "prompt_n",
+                     (json_int_t)r->prompt_n, "prompt_s", r->prompt_s, "predicted_n",
+                     (json_int_t)r->predicted_n, "predicted_s", r->predicted_s, "token_n",
+                     (json_int_t)r->token_n, "token_s", r->token_s, "prompt_per_second",
+                     per_second(r->prompt_n, r->prompt_s), "predicted_per_second", generation_rate(r),
+                     "draft_n", (json_int_t)r->draft_n, "draft_n_accepted", (json_int_t)r->draft_right);
 }
 
 /* Predicts the speed of this prompt and answer, before they are computed. */
@@ -187,9 +189,9 @@ static int open_engine(run_job *job, int64_t max_n_ctx) {
     cli_engine_options(job->args, &options);
     options.max_n_ctx = max_n_ctx;
     options.n_best = cli_n_best(job->args, NULL);
-    options.n_draft = (int32_t)job->args->draft_max;
     cli_grammar_options(job->args, &options);
-    return cli_open_engine(job->args, &options, &job->engine);
+    const int code = cli_session_draft(job->args, &options, &job->draft);
+    return code ? code : cli_open_engine(job->args, &options, &job->engine);
 }
 
 /* Opens the engine and reads the prompt. The context is sized for the prompt and the answer; if the rendered
@@ -225,7 +227,8 @@ static int run(cli_args *args) {
         code = cli_grammar(args, &job.grammar);
     if (!code)
         code = open_for_prompt(&job);
-    if (!code && nib_session_open(job.engine, NULL, &job.session, &err))
+    const nib_session_options how = {.n_draft_min = (int32_t)args->draft_min, .draft = job.draft};
+    if (!code && nib_session_open(job.engine, &how, &job.session, &err))
         code = cli_fail(&err);
     if (!code && args->verbose && !args->json)
         cli_print_placement(args, job.engine);
@@ -239,6 +242,7 @@ static int run(cli_args *args) {
     prompt_clear(&job.prompt);
     nib_session_close(job.session);
     nib_engine_close(job.engine);
+    nib_engine_close(job.draft);
     nib_free(job.grammar);
     mem_free(job.bias);
     return code;

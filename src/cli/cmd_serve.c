@@ -50,7 +50,7 @@ static int open_server(serve_job *job) {
                               .latency_s = (double)args->latency / 1000,
                               .n_beside = serve_sessions_beside(job),
                               .n_position = args->cache_size,
-                              .n_draft = (int)serve_draft_max(args),
+                              .n_draft = (int)cli_draft_max(args),
                               .n_draft_min = (int)args->draft_min,
                               .pooling = job->pooling,
                               .special_in_messages = args->special_in_messages,

@@ -100,11 +100,7 @@ static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error
     b->n_page_free = b->n_page;
     NIB_TRY(open_cache(b, o->cache_ram, err));
     NIB_TRY(open_slots(b, &memory, err));
-    if (b->driver.n_draft > 0 && model_state_bytes(b->driver.on.m) > 0)
-        engine_log(b->engine, "no speculation: this model has recurrent layers, whose state cannot drop "
-                              "rejected tokens");
-    if (o->draft && b->driver.n_draft > 0)
-        NIB_TRY(draft_model_open(o->draft, b->engine, b->n_slot, b->n_ctx, &b->driver.draft_model, err));
+    NIB_TRY(driver_open_draft(&b->driver, o->draft, b->engine, b->n_slot, b->n_ctx, err));
     if (o->prefix_cache)
         NIB_TRY(engine_open_prefixes(b->engine, b->kv, o->prefix_cache,
                                      o->prefix_bytes ? o->prefix_bytes : PREFIX_BYTES, b->n_ctx, &b->disk,
@@ -152,7 +148,6 @@ void nib_batch_close(nib_batch *b) {
         free_list(&b->queue[c]);
     free_list(&b->done);
     kv_disk_close(b->disk);
-    draft_model_close(b->driver.draft_model);
     if (b->pages)
         kv_pool_unkeep(b->pages, b->n_kept);
     if (b->pages)

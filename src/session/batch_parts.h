@@ -2,7 +2,6 @@
 #ifndef NIB_SESSION_BATCH_PARTS_H
 #define NIB_SESSION_BATCH_PARTS_H
 
-#include "session/draft_model.h"
 #include "session/driver.h"
 #include "session/prefill_budget.h"
 #include "session/fairness.h"

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "session/draft_model.h"
 
 #include <string.h>
 
@@ -16,6 +17,7 @@ nib_status driver_open(driver *d, int32_t n_slot, nib_error *err) {
 }
 
 void driver_close(driver *d) {
+    draft_model_close(d->draft_model);
     mem_free(d->order);
     mem_free(d->parted);
     mem_free(d->segments);

@@ -48,9 +48,8 @@ typedef struct driver_best {
 } driver_best;
 
 typedef struct driver {
-    engine_parts on; /* set by the owner */
-    /* speculation; set by the owner */
-    int64_t n_draft, n_draft_min;    /* maximum and minimum of a slot's proposals in a pass */
+    engine_parts on;              /* set by the owner */
+    int64_t n_draft, n_draft_min; /* maximum and minimum of a slot's proposals in a pass; set by the owner */
     struct draft_model *draft_model; /* NULL: none */
     draft_cost cost;
     /* Set by the owner of a single slot. Where only one row of a pass has logits, they are written here, and
@@ -74,7 +73,11 @@ typedef struct driver {
 
 /* Allocates memory for passes of at most n_slot slots. The rest is zero; the owner sets `on`. */
 nib_status driver_open(driver *d, int32_t n_slot, nib_error *err);
-void driver_close(driver *d); /* zeroed is fine; the slots and the draft model are the owner's */
+void driver_close(driver *d); /* zeroed is fine; the slots are the owner's */
+/* Opens the draft model in the engine `with` (draft_model_open), unless it is NULL or nothing can be proposed
+ * for the model of `target`. */
+nib_status driver_open_draft(driver *d, nib_engine *with, nib_engine *target, int32_t n_slot, int64_t n_ctx,
+                             nib_error *err);
 
 /* Prepares a slot for an answer, which the owner opens in slot->g. */
 void driver_slot_begin(driver_slot *s);

@@ -3,8 +3,6 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "exec/step.h"
-
 #include <string.h>
 
 void nib_session_options_init(nib_session_options *options) {
@@ -39,10 +37,11 @@ nib_status nib_session_open(nib_engine *engine, const nib_session_options *optio
         return nib_fail(err, NIB_E_USAGE, "the engine was opened for its vocabulary only: it has no weights");
     const engine_parts on = engine_parts_of(engine);
     kv_formats kv = on.kv;
-    if (o.n_ctx < 0 || (o.kv_type != 0 && !engine_kv_formats(o.kv_type, &kv)))
-        return nib_fail(err, NIB_E_USAGE,
-                        "expected a context of 0 or more positions and a nib_kv_type, found %lld and %d",
-                        (long long)o.n_ctx, o.kv_type);
+    if (o.n_ctx < 0 || o.n_draft_min < 0 || (o.kv_type != 0 && !engine_kv_formats(o.kv_type, &kv)))
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "expected a context and proposals of 0 or more and a nib_kv_type, found %lld, %ld and %d",
+            (long long)o.n_ctx, (long)o.n_draft_min, o.kv_type);
     if (o.n_ctx)
         NIB_TRY(engine_check_positions(engine, kv, o.n_ctx, err));
     nib_session *s = mem_calloc(1, sizeof *s);
@@ -50,8 +49,12 @@ nib_status nib_session_open(nib_engine *engine, const nib_session_options *optio
         return nib_fail_nomem(err, sizeof *s, "the session");
     s->engine = engine;
     s->driver.on = on;
-    s->driver.n_draft = model_state_bytes(on.m) > 0 ? 0 : on.n_draft;
-    const nib_status status = open_all(s, kv, o.n_ctx ? o.n_ctx : on.n_ctx, err);
+    s->driver.n_draft = on.n_draft;
+    s->driver.n_draft_min = o.n_draft_min;
+    const int64_t n_ctx = o.n_ctx ? o.n_ctx : on.n_ctx;
+    nib_status status = open_all(s, kv, n_ctx, err);
+    if (status == NIB_OK)
+        status = driver_open_draft(&s->driver, o.draft, engine, 1, n_ctx, err);
     if (status != NIB_OK) {
         nib_session_close(s);
         return engine_name_sessions(engine, status, err);

@@ -29,6 +29,17 @@ static nib_status ask_model(const driver *d, driver_slot *s, draft_pass *p, nib_
     return NIB_OK;
 }
 
+nib_status driver_open_draft(driver *d, nib_engine *with, nib_engine *target, int32_t n_slot, int64_t n_ctx,
+                             nib_error *err) {
+    if (model_state_bytes(d->on.m) > 0 && (with || d->n_draft > 0)) {
+        engine_log(target, "no speculation: this model has recurrent layers, whose state cannot drop "
+                           "rejected tokens");
+        d->n_draft = 0;
+    }
+    return with && d->n_draft > 0 ? draft_model_open(with, target, n_slot, n_ctx, &d->draft_model, err)
+                                  : NIB_OK;
+}
+
 nib_status driver_propose(driver *d, nib_error *err) {
     const bool by_role = d->on.step->backend->by_role;
     draft_pass p = {.n_row = d->n_row, .n_token = d->n};

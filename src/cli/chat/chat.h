@@ -9,7 +9,7 @@
 
 typedef struct chat {
     cli_args *args;
-    nib_engine *engine;
+    nib_engine *engine, *draft; /* draft NULL: no draft model */
     nib_session *session;
     conversation conversation;
     nib_sampling sampling;

@@ -6,14 +6,18 @@
 #include <string.h>
 
 const cli_compat cli_compat_rows[] = {
-#define COMPAT_SAME(flags, field) {flags, COMPAT_IS_OPTION, 0, offsetof(cli_args, field), NULL, NULL, {NULL}},
+#define COMPAT_SAME(flags, field)                                                                            \
+    {flags, COMPAT_IS_OPTION, 0, offsetof(cli_args, field), 0, NULL, NULL, {NULL}},
+#define COMPAT_EITHER(flags, number, text)                                                                   \
+    {flags, COMPAT_IS_OPTION, 0, offsetof(cli_args, number), offsetof(cli_args, text), NULL, NULL, {NULL}},
 #define COMPAT_WORDS(flags, field, ...)                                                                      \
-    {flags, COMPAT_IS_OPTION, 0, offsetof(cli_args, field), NULL, NULL, {__VA_ARGS__}},
-#define COMPAT_IGNORED(flags, groups, arg, why) {flags, COMPAT_IS_IGNORED, groups, 0, arg, why, {NULL}},
-#define COMPAT_INSTEAD(flags, groups, what)     {flags, COMPAT_IS_REFUSED, groups, 0, NULL, what, {NULL}},
+    {flags, COMPAT_IS_OPTION, 0, offsetof(cli_args, field), 0, NULL, NULL, {__VA_ARGS__}},
+#define COMPAT_IGNORED(flags, groups, arg, why) {flags, COMPAT_IS_IGNORED, groups, 0, 0, arg, why, {NULL}},
+#define COMPAT_INSTEAD(flags, groups, what)     {flags, COMPAT_IS_REFUSED, groups, 0, 0, NULL, what, {NULL}},
 #define COMPAT_COMMAND(names, what)
 #include "cli/options/compat.def"
 #undef COMPAT_SAME
+#undef COMPAT_EITHER
 #undef COMPAT_WORDS
 #undef COMPAT_IGNORED
 #undef COMPAT_INSTEAD
@@ -25,12 +29,14 @@ static const struct {
     const char *names, *what;
 } commands[] = {
 #define COMPAT_SAME(...)
+#define COMPAT_EITHER(...)
 #define COMPAT_WORDS(...)
 #define COMPAT_IGNORED(...)
 #define COMPAT_INSTEAD(...)
 #define COMPAT_COMMAND(names, what) {names, what},
 #include "cli/options/compat.def"
 #undef COMPAT_SAME
+#undef COMPAT_EITHER
 #undef COMPAT_WORDS
 #undef COMPAT_IGNORED
 #undef COMPAT_INSTEAD
@@ -56,17 +62,25 @@ static bool holds(const char *list, const char *between, const char *word, size_
     return false;
 }
 
-const cli_option *cli_compat_option(const cli_command *command, const cli_compat *row) {
-    for (size_t i = 0; row->kind == COMPAT_IS_OPTION && i < cli_n_option; i++)
-        if (cli_options[i].offset == row->offset && cli_command_takes(command, &cli_options[i]))
+static const cli_option *option_at(const cli_command *command, size_t offset) {
+    for (size_t i = 0; i < cli_n_option; i++)
+        if (cli_options[i].offset == offset && cli_command_takes(command, &cli_options[i]))
             return &cli_options[i];
     return NULL;
+}
+
+const cli_option *cli_compat_option(const cli_command *command, const cli_compat *row, const char *value) {
+    const bool is_text = row->text_offset && value && value[strspn(value, "0123456789")];
+    if (row->kind != COMPAT_IS_OPTION)
+        return NULL;
+    return option_at(command, is_text ? row->text_offset : row->offset);
 }
 
 const cli_compat *cli_compat_find(const cli_command *command, const char *flag, size_t n) {
     for (size_t i = 0; i < cli_n_compat; i++) {
         const cli_compat *h = &cli_compat_rows[i];
-        if (holds(h->flags, " ", flag, n) && ((h->groups & command->groups) || cli_compat_option(command, h)))
+        if (holds(h->flags, " ", flag, n) &&
+            ((h->groups & command->groups) || cli_compat_option(command, h, NULL)))
             return h;
     }
     return NULL;

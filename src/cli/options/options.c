@@ -244,10 +244,11 @@ static bool read_option(parser *p, const cli_option *o, const flag *f) {
 
 /* Parses a flag with another program's name for an option; its value may be renamed as well. */
 static bool read_renamed(parser *p, const cli_compat *h, const flag *f) {
-    const cli_option *o = cli_compat_option(p->command, h);
+    const cli_option *o = cli_compat_option(p->command, h, NULL);
     flag ours = *f;
     if (!read_value(p, o, f, &ours.value))
         return false;
+    o = cli_compat_option(p->command, h, ours.value);
     if (!ours.value || !h->words[0])
         return read_option(p, o, &ours);
     ours.value = cli_compat_value(h, ours.value);

@@ -62,7 +62,6 @@ uint64_t serve_line_bytes(const serve_job *job);
 /* The smallest cap that leaves an engine `ram` bytes beside requests, a line and `others`. */
 uint64_t serve_cap_of(uint64_t ram, uint64_t others, uint64_t max_body);
 int serve_sessions_beside(const serve_job *job); /* an engine's sessions for other uses than answers */
-int64_t serve_draft_max(const cli_args *args);   /* nib_engine_options.n_draft */
 /* Plans the sequences and their positions for these requests, if no option decides them. *out is zeroed if it
  * does not. */
 void serve_plan(serve_job *job, const nib_workload *work, nib_flow *out);

@@ -144,15 +144,10 @@ void serve_plan(serve_job *job, const nib_workload *work, nib_flow *out) {
     job->n_position = out->n_sequence * num_round_up(work->n_position, KV_PAGE);
 }
 
-/* A draft model without --draft-max gets the default. */
-int64_t serve_draft_max(const cli_args *args) {
-    return args->draft_model && args->draft_max < 0 ? -args->draft_max : args->draft_max;
-}
-
 /* Rows of logits in one pass: one for each answer, and those of tokens proposed for some of them. */
 static int64_t logits_rows(const serve_job *job) {
     enum { ENOUGH = 32 };
-    const int64_t all = job->n_sequence * (1 + NUM_MAX(serve_draft_max(job->args), (int64_t)0));
+    const int64_t all = job->n_sequence * (1 + NUM_MAX(cli_draft_max(job->args), (int64_t)0));
     return NUM_MIN(all, NUM_MAX(job->n_sequence, ENOUGH));
 }
 
@@ -182,7 +177,7 @@ static int engine_options(const serve_job *job, serve_opening *at, uint64_t rese
     o->n_session = sessions_of(job) + serve_sessions_beside(job);
     o->n_sequence = job->n_sequence + serve_sessions_beside(job);
     o->n_logits = logits_rows(job);
-    o->n_draft = (int32_t)serve_draft_max(job->args);
+    o->n_draft = (int32_t)cli_draft_max(job->args);
     o->grammar = true;
     if (o->n_batch && o->n_batch < job->n_sequence)
         return cli_usage_error("-b: expected at least the %d sequences of --parallel", job->n_sequence);
@@ -224,41 +219,25 @@ nib_status serve_open_on_demand(void *user, size_t model, const server_reserved 
     return nib_fail(err, NIB_E_MODEL, "it has no tokenizer: there is nothing to serve");
 }
 
-/* Opens the draft model first, so that its memory counts as part of the process when other models are
- * planned. It keeps its file's formats and must be all in memory: streamed from disk, it would be too slow to
- * help. */
 int serve_open_draft(serve_job *job) {
     const cli_args *args = job->args;
     nib_engine_options o;
-    nib_error err;
-    nib_memory mem;
-    uint64_t resident = 0;
     if (!args->draft_model)
         return 0;
     if (args->models)
         return cli_usage_error("--draft-model is for one model and cannot be combined with --models");
     serve_opening *at = &job->draft_opening;
     at->job = job;
-    const int code = engine_options(job, at, 0, &o);
+    int code = engine_options(job, at, 0, &o);
     if (code)
         return code;
     o.n_session = job->n_sequence;
-    o.n_logits = 0;
-    o.n_draft = 0;
-    o.grammar = o.stream = false;
-    o.residual = NULL;
     atomic_store(&at->loading, true);
-    const nib_status status = nib_engine_open(args->draft_model, &o, &job->draft, &err);
+    code = cli_open_draft(args, &o, &job->draft, &job->draft_bytes);
     atomic_store(&at->loading, false);
-    if (status != NIB_OK)
-        return cli_fail(&err);
-    nib_engine_memory(job->draft, &mem);
-    for (int i = 0; i < NIB_N_OWNER; i++)
-        resident += mem.owner[i];
-    const uint64_t planned = mem.tier[NIB_TIER_RAM].planned;
-    job->draft_bytes = planned > resident ? planned - resident : 0;
-    server_draft(job->server, job->draft);
-    return 0;
+    if (!code)
+        server_draft(job->server, job->draft);
+    return code;
 }
 
 /* Opens the model that is loaded at the start. *out NULL: there is none. */
