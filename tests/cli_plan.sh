@@ -44,6 +44,10 @@ check "owners add up" true_that 'sum(d["predicted"]["owners"].values()) == d["pr
 
 run plan "$model" --json
 check "one format of all layers" true_that 'd["kv"] == [{"layers": "all", "format": "f16"}]'
+run plan "$model" --kv kv4h --json # listed beside four others
+check "rotated values" true_that '[k["format"] for k in d["kv"]] == ["kv4h"] and sum(a["what"].startswith("--kv") for a in d["alternatives"]) == 4'
+run plan "$model" -c 512 --ram 200M --parallel 4 --json
+check "sequences by format of keys and values" true_that 'any("about so many sequences of 512 positions beside all weights, by --kv: f16 " in n and "kv4 " in n for n in d["notes"])'
 edit_kv() { python3 -S -c 'import json,sys; d=json.load(open(sys.argv[1])); d["kv"]=[{"layers": l, "format": f} for l, f in zip(sys.argv[3::2], sys.argv[4::2])]; json.dump(d, open(sys.argv[2],"w"))' "$tmp/plan.json" "$tmp/edited.json" "$@"; }
 edit_kv 0-2 f16 3-6 kv4 7 kv8
 run run "$model" --plan "$tmp/edited.json" --tokens 1,2,3 -n 2 --ignore-eos --temp 0

@@ -21,7 +21,7 @@
 
 #define PLAN_ANY_LOSS   1e9
 #define PLAN_SPEED_LOSS 1.0 /* nats: bound on the loss of --speed without --quality */
-enum { PLAN_BITS = 9, PLAN_MAX_CHOICE = 13, PLAN_MAX_CACHE = 4, PLAN_DISK = 8 };
+enum { PLAN_BITS = 9, PLAN_MAX_CHOICE = 13, PLAN_MAX_CACHE = 5, PLAN_DISK = 8 };
 
 /* The rates of the machine with the plan's threads. All are above 0. */
 typedef struct plan_rates {

@@ -187,6 +187,26 @@ static void write_device_notes(const plan_question *q, const plan_decision *d, p
                   "copied");
 }
 
+/* Notes how many sequences of this context each format of keys and values allows beside all weights. */
+static void write_sequences(const plan_question *q, plan *out) {
+    char list[PLAN_NOTE] = "";
+    uint64_t weights = 0;
+    size_t at = 0;
+    for (int b = 0; b < q->n_block; b++)
+        weights += q->blocks[b].choices[0].bytes + q->blocks[b].choices[0].table_bytes;
+    const plan_cache none = {0};
+    const uint64_t others = plan_ram_beside(q, &none, false, false, weights) - q->session;
+    const uint64_t left = q->cap[NIB_TIER_RAM] - NUM_MIN(q->cap[NIB_TIER_RAM], others);
+    for (int i = 0; i < q->n_cache && at < sizeof list; i++) {
+        const uint64_t each = (q->caches[i].bytes + q->session) / (uint64_t)q->n_sequence;
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s %llu", i ? ", " : "",
+                               q->caches[i].layers[0] ? "these by layer" : plan_kv_name(q->caches[i].kv),
+                               (unsigned long long)(left / NUM_MAX(each, 1)));
+    }
+    note(out, "about so many sequences of %lld positions beside all weights, by --kv: %s",
+         (long long)q->n_ctx, list);
+}
+
 void plan_write_notes(const plan_question *q, const plan_decision *d, const plan_outcome *o, plan *out) {
     bool scores = false;
     char best[48] = "likeliest token";
@@ -199,6 +219,8 @@ void plan_write_notes(const plan_question *q, const plan_decision *d, const plan
              q->split && offload_is_for_many(q->device)
                  ? ", with the kernels for few: those for many are slower for one"
                  : "");
+    if (q->n_sequence > 1 && !q->split && q->cap[NIB_TIER_RAM] != NIB_AUTO)
+        write_sequences(q, out);
     if (q->split)
         write_device_notes(q, d, out);
     if (q->rates.guessed)
