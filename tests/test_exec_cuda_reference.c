@@ -641,7 +641,7 @@ static void the_best_come(void **state) {
             if (engine_life(path, &o, &how[c], 20, &found[i], &err))
                 fail_msg("%s", err.message);
             if (i)
-                assert_int_equal(fake_cuda_sampled(), c < 2 ? 19 : 0);
+                assert_int_equal(fake_cuda_sampled(), c < 2 ? 20 : 0);
             fake_is_idle();
         }
         assert_int_equal(found[0].n_token, 20);

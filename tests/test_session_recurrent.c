@@ -241,7 +241,7 @@ static void a_draft_model_is_refused(void **state) {
     (void)state;
     nib_error err = {0};
     nib_batch *b;
-    nib_engine *e = open_engine(models[0], 1, 16, 0), *other = open_engine(models[1], 1, 16, 0);
+    nib_engine *e = open_engine("tests/data/arch/llama", 1, 16, 0), *other = open_engine(models[1], 1, 16, 0);
     const nib_batch_options o = {.n_sequence = 2, .n_draft = 4, .draft = other};
     assert_int_equal(nib_batch_open(e, &o, &b, &err), NIB_E_USAGE);
     assert_non_null(strstr(err.message, "recurrent"));
