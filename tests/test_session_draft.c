@@ -219,7 +219,7 @@ static void what_does_not_pay(void **state) {
 static nib_result generate_in(nib_engine *e, const nib_session_options *how, const work *w) {
     nib_session *s;
     nib_error err = {0};
-    nib_result r;
+    nib_result r = {0};
     if (nib_session_open(e, how, &s, &err) || nib_generate(s, &w->o, &r, &err))
         fail_msg("%s", err.message);
     nib_session_close(s);
