@@ -268,12 +268,12 @@ static void a_session_asks_a_model(void **state) {
     static work w;
     static const tiny_shape other = {TYPE_Q4_0, 1, 64, 96, 4, 2, N_VOCAB, N_CTX / 2, true};
     nib_engine *plain = open_engine(NIB_KV_F16), *proposing = open_proposing(NIB_KV_F16, 5);
-    for (int way = 0; way < 2; way++) {
+    for (int way = SANITIZED ? 1 : 0; way < 2; way++) {
         nib_engine *with =
             open_engine_of(way ? "guess.gguf" : "draft.gguf", way ? &other : &shape, NIB_KV_F16, 1);
         const nib_session_options how = {.n_draft_min = 5, .draft = with};
         int64_t n = 0, n_right = 0;
-        for (int i = 0; i < N_WORK; i += SANITIZED ? 2 : 1) {
+        for (int i = 0; i < N_WORK; i += SANITIZED ? 3 : 1) {
             make(&w, i);
             for (size_t k = 0; k < w.o.n_prompt; k++) /* which the text itself does not foretell */
                 w.prompt[k] = (int32_t)((k * k + 7 * k + (size_t)i) % N_VOCAB);
