@@ -76,7 +76,7 @@ const char *num_format_size(uint64_t bytes, char *out) {
 }
 
 const char *num_format_cap(uint64_t bytes, char *out) {
-    enum { SLACK = 768 << 10 };
+    enum { SLACK = 1536 << 10 };
     uint64_t unit = 1, above;
     if (!num_add_u64(bytes, SLACK, &above))
         above = UINT64_MAX;

@@ -41,7 +41,7 @@ bool num_parse_size(const char *text, uint64_t *bytes);
 /* 138412032 -> "132.0 MiB"; out holds at least 32 bytes; returns out. */
 const char *num_format_size(uint64_t bytes, char *out);
 /* The same for a cap that works: shows a little more than `bytes`, rounded up, because a process's memory at
- * its start varies by some hundred KiB from run to run. */
+ * its start varies by up to 0.9 MiB from run to run. */
 const char *num_format_cap(uint64_t bytes, char *out);
 /* A number for people, with at most this many significant digits (at most 15) and neither exponent nor
  * trailing zeros: 1180, 0.05, 0.00013. All digits before the point are written (below 10^21); a value below
