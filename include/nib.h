@@ -143,7 +143,9 @@ typedef struct nib_engine_options {
                          (`shortlist`). 0: all logits are computed */
     int shortlist;    /* a nib_shortlist */
     int kv_type;      /* 0: f16 (f32 while the whole cache takes at most 2 MiB); else a nib_kv_type */
-    int activation;   /* bits of activations in products with packed weights: 4, 8, 16 or NIB_ACT_AX; 0: 8 */
+    const char *kv_layers; /* formats of some layers, as in "0-3=f16,29=kv8" (layers from 0); the others have
+                              kv_type. NIB_E_USAGE names the part that is wrong. NULL: none */
+    int activation; /* bits of activations in products with packed weights: 4, 8, 16 or NIB_ACT_AX; 0: 8 */
     const char *backend; /* name of the back end; NULL: cpu; "auto": the GPU if there is one, else cpu.
                             NIB_E_DEVICE: this build or machine has no such back end */
     int32_t gpu_layers;  /* at most this many of the last layers keep their weights on the GPU. The processor

@@ -43,7 +43,8 @@ check "within the cap" true_that 'd["predicted"]["ram_peak"] <= 28 << 20'
 check "owners add up" true_that 'sum(d["predicted"]["owners"].values()) == d["predicted"]["ram_peak"]'
 
 run plan "$model" --json
-check "one format of all layers" true_that 'd["kv"] == [{"layers": "all", "format": "f16"}]'
+check "one format of all layers" true_that 'd["kv"] == [{"layers": "all", "format": "f16", "shares": {"vram": 0, "ram": 1, "disk": 0}}]'
+check "a schedule" true_that 'd["schedule"]["kind"] == "row" and d["schedule"]["attend"] == "processor"'
 run plan "$model" --kv kv4h --json # listed beside four others
 check "rotated values" true_that '[k["format"] for k in d["kv"]] == ["kv4h"] and sum(a["what"].startswith("--kv") for a in d["alternatives"]) == 4'
 run plan "$model" -c 512 --ram 200M --parallel 4 --json

@@ -100,6 +100,8 @@ static void round_trip(void **state) {
     plan_clear(&q);
 }
 
+#define SHARES "\"shares\": {\"vram\": 0.0, \"ram\": 1.0, \"disk\": 0.0}"
+
 /* Formats of keys and values by layer, and one format as a name. */
 static void kv_by_layer(void **state) {
     (void)state;
@@ -110,10 +112,11 @@ static void kv_by_layer(void **state) {
         "{\"name\": \"head\", \"activation\": \"a8\", \"slices\": [{\"format\": \"file\", \"bytes\": 0, "
         "\"tier\": \"disk\"}]}], \"kv\": ";
     static const char *const cases[][4] = {
-        {"\"KV4\"}", "kv4", "", "[{\"layers\": \"all\", \"format\": \"kv4\"}]"},
+        {"\"KV4\"}", "kv4", "", "[{\"layers\": \"all\", \"format\": \"kv4\", " SHARES "}]"},
         {"[{\"layers\": \"0-2\", \"format\": \"f16\"}, {\"layers\": \"3\", \"format\": \"kv4\"}]}", "f16",
          "0-2=f16,3=kv4",
-         "[{\"layers\": \"0-2\", \"format\": \"f16\"}, {\"layers\": \"3\", \"format\": \"kv4\"}]"}};
+         "[{\"layers\": \"0-2\", \"format\": \"f16\", " SHARES
+         "}, {\"layers\": \"3\", \"format\": \"kv4\", " SHARES "}]"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         nib_error err = {0};
         char all[512], *again = NULL;
@@ -156,7 +159,7 @@ static void min(void **state) {
 static const struct {
     const char *from, *to, *says;
 } mistakes[] = {
-    {"\"kv\": [{\"layers\": \"all\", \"format\": \"kv8\"}]", "\"kv\": \"kv9\"", "kv9"},
+    {"\"kv\": [{\"layers\": \"all\", \"format\": \"kv8\", " SHARES "}]", "\"kv\": \"kv9\"", "kv9"},
     {"\"layers\": \"all\"", "\"layers\": \"some\"", "some"},
     {"\"kv\": [", "\"kv\": [{\"layers\": \"0\", \"format\": \"f16\"}, ", "alone"},
     {"\"format\": \"kv8\"", "\"format\": \"kv9\"", "kv9"},
@@ -186,7 +189,7 @@ static const struct {
     {"\"tok_s\": 12.5", "\"tok_s\": 1e999", "JSON"},
     {"\"n_ctx\": 4096", "\"n_ctx\": 0", "\"n_ctx\""},
     {"\"n_ctx\": 4096", "\"n_ctx\": 99999999999", "\"n_ctx\""},
-    {"\"order\": \"rows\"", "\"order\": \"zigzag\"", "zigzag"},
+    {"\"kind\": \"row\"", "\"kind\": \"zigzag\"", "zigzag"},
     {"\"link\": 0", "\"link\": -5", "expected bytes"},
     {"\"weights\": 100", "\"weights\": 101", "ram_peak"},
     {"\"budget\": {", "\"budget\": {\"rom\": 1, ", "\"rom\""},

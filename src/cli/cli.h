@@ -207,7 +207,6 @@ json_t *cli_tokens_json(const int32_t *tokens, size_t n_token);
 /* ---- memory.c, placement.c ---- */
 json_t *cli_prediction_json(const nib_prediction *p);
 const char *cli_prediction_source(const nib_prediction *p); /* "runs", "profile" or "guess" */
-json_t *cli_memory_json(const nib_engine *engine);
 void cli_print_memory(const cli_args *args, const nib_engine *engine, FILE *out);
 void cli_print_used_memory(const cli_args *args, const nib_memory *used, FILE *out);
 json_t *cli_traffic_json(nib_engine *engine); /* bytes read from disk, planned and actual */

@@ -12,6 +12,7 @@
 #include "base/num.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "server/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -276,7 +277,7 @@ static void add_engine(const batch_run *b, nib_engine *engine, double seconds, j
     json_object_set_new(summary, "lanes",
                         json_pack("[{s:s, s:f, s:f}]", "lane", "compute", "busy_s",
                                   NUM_MAX(seconds - t.wait_s, 0), "idle_s", t.wait_s));
-    json_object_set_new(summary, "memory", cli_memory_json(engine));
+    json_object_set_new(summary, "memory", memory_json(engine));
 }
 
 static int finish(batch_run *b, nib_engine *engine, nib_status status, nib_error *err) {

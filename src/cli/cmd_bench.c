@@ -9,6 +9,7 @@
 #include "base/num.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "server/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -214,7 +215,7 @@ static json_t *rows_json(const bench_job *job, const bench_row *rows, int n_row)
     return json_pack("{s:o, s:o, s:o, s:i, s:o, s:o}", "rows", list, "read_gb_s",
                      bench_rate_json(job->read.best / 1e9), "read_gb_s_median",
                      bench_rate_json(job->read.median / 1e9), "threads", job->n_thread, "memory",
-                     cli_memory_json(job->engine), "traffic", cli_traffic_json(job->engine));
+                     memory_json(job->engine), "traffic", cli_traffic_json(job->engine));
 }
 
 static int report(const bench_job *job, const bench_row *rows, int n_row) {

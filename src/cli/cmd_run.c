@@ -6,6 +6,7 @@
 #include "base/num.h"
 #include "cli/chat/prompt.h"
 #include "cli/terminal/wrap.h"
+#include "server/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -158,7 +159,7 @@ static json_t *result_json(const run_job *job) {
     return json_pack("{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "text",
                      jsonx_string(r->text ? r->text : "", r->n_byte), "tokens",
                      cli_tokens_json(r->tokens, r->n_token), "finish_reason", finish_reason(job), "timings",
-                     timings_json(r), "memory", cli_memory_json(job->engine), "traffic",
+                     timings_json(r), "memory", memory_json(job->engine), "traffic",
                      cli_traffic_json(job->engine), "placement", cli_placement_json(job->engine), "predicted",
                      job->expected.tok_s > 0 ? cli_prediction_json(&job->expected) : json_null());
 }

@@ -1,23 +1,11 @@
 /* memory.c - planned and measured memory, as JSON and as text. */
 #include "cli/cli.h"
 
-#include "base/jsonx.h"
 #include "base/num.h"
 #include "cli/terminal/terminal.h"
-#include "nib_tools.h"
 #include "server/memory.h"
 
 #include <string.h>
-
-json_t *cli_memory_json(const nib_engine *engine) {
-    char *text = NULL;
-    json_t *memory = memory_json(engine), *formats = NULL;
-    if (nib_engine_kv(engine, &text, NULL) == NIB_OK)
-        (void)jsonx_parse(text, strlen(text), &formats, NULL);
-    nib_free(text);
-    jsonx_put(memory, "kv", formats ? formats : json_null());
-    return memory;
-}
 
 const char *cli_prediction_source(const nib_prediction *p) {
     return p->n_run ? "runs" : p->guessed ? "guess" : "profile";

@@ -63,21 +63,36 @@ static int kv_type(const char *name) {
     return strcasecmp(name, "auto") ? 0 : NIB_KV_AUTO;
 }
 
+/* "kv4", "kv4,0-3=f16", "0-3=f16": the engine reads the part with layers. */
+static bool kv_formats(const char *text, nib_engine_options *out) {
+    char name[8];
+    const size_t n = strcspn(text, ",=");
+    if (text[n] != '=') {
+        snprintf(name, sizeof name, "%.*s", (int)NUM_MIN(n, sizeof name), text);
+        if ((out->kv_type = kv_type(name)) == 0)
+            return false;
+        text += n + (text[n] == ',');
+    }
+    out->kv_layers = *text ? text : NULL;
+    return true;
+}
+
 static int activation_bits(const char *name) {
     static const struct {
         const char *name;
         int bits;
-    } known[] = {{"a4", 4}, {"a8", 8}, {"a16", 16}, {"ax", NIB_ACT_AX}};
+    } known[] = {{"a4", 4}, {"a8", 8}, {"a16", 16}, {"ax", NIB_ACT_AX}, {"auto", 0}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcasecmp(name, known[i].name))
             return known[i].bits;
-    return 0;
+    return -1;
 }
 
 int cli_named_options(const cli_args *args, nib_engine_options *options) {
-    if (args->activation && (options->activation = activation_bits(args->activation)) == 0)
-        return cli_usage_error("--activation: expected a16, a8, a4 or ax, found '%s'", args->activation);
-    if (args->kv && (options->kv_type = kv_type(args->kv)) == 0)
+    if (args->activation && (options->activation = activation_bits(args->activation)) < 0)
+        return cli_usage_error("--activation: expected auto, a16, a8, a4 or ax, found '%s'",
+                               args->activation);
+    if (args->kv && !kv_formats(args->kv, options))
         return cli_usage_error("--kv: expected auto, f16, f32, kv8, kv4, kv8h or kv4h, found '%s'", args->kv);
     static const char *const when[] = {"auto", "on", "off"}; /* nib_shortlist */
     for (size_t i = 0; args->shortlist && i < sizeof when / sizeof *when; i++)

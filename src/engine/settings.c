@@ -83,6 +83,7 @@ nib_status settings_make(settings *s, const nib_engine_options *requested, nib_e
                     .n_batch = requested->n_batch ? requested->n_batch : DEFAULT_BATCH,
                     .free_batch = requested->n_batch == 0,
                     .kv = requested->kv_type,
+                    .kv_layers = requested->kv_layers,
                     .activation = requested->activation,
                     .k_chunk = requested->residual ? requested->k_chunk : 0};
     return NIB_OK;
@@ -165,7 +166,7 @@ nib_status settings_take_plan(settings *s, const plan *p, const nib_engine_optio
         s->free_batch = false;
     }
     s->n_thread = s->n_thread > 0 ? s->n_thread : p->n_thread;
-    if (s->kv == 0) {
+    if (s->kv == 0 && !s->kv_layers) {
         s->kv = kv_option(p->kv);
         s->kv_layers = p->kv_layers;
     } else if ((p->kv != PLAN_KV_AUTO && s->kv != kv_option(p->kv)) ||

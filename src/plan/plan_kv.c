@@ -25,6 +25,21 @@ static json_t *part_json(const char *layers, int n_byte, const char *format, int
     return json_pack("{s:s%, s:s%}", "layers", layers, (size_t)n_byte, "format", format, (size_t)n_format);
 }
 
+/* The tiers' shares of the bytes. Layers differ only on a GPU, where all have one format. */
+static json_t *shares_json(const plan *p) {
+    const double vram = (double)p->device.kv, ram = (double)p->device.kv_in_ram;
+    const double share = plan_is_of_gpu(p) && vram > 0 ? vram / (vram + ram) : 0;
+    return json_pack("{s:f, s:f, s:f}", "vram", share, "ram", 1 - share, "disk", 0.0);
+}
+
+json_t *plan_kv_json_shares(const plan *p) {
+    const size_t lost = jsonx_lost();
+    json_t *list = plan_kv_json(p), *part;
+    size_t i;
+    json_array_foreach(list, i, part) jsonx_put(part, "shares", shares_json(p));
+    return jsonx_built(list, lost);
+}
+
 json_t *plan_kv_json(const plan *p) {
     const size_t lost = jsonx_lost();
     const char *name = plan_kv_name(p->kv);
@@ -48,7 +63,7 @@ static nib_status read_format(const char *name, plan_kv *out, nib_error *err) {
 
 /* Reads {"layers", "format"}; the model checks the layers' numbers. */
 static nib_status read_part(const json_t *from, bool is_only, plan *out, nib_error *err) {
-    static const char *const known[] = {"layers", "format", NULL};
+    static const char *const known[] = {"layers", "format", "shares", NULL}; /* shares: for people */
     char layers[24], format[8];
     plan_kv kv = PLAN_KV_AUTO;
     NIB_TRY(plan_check_keys(from, "\"kv\"", known, err));

@@ -173,17 +173,17 @@ static nib_status read_budget(const json_t *from, plan *out, nib_error *err) {
 }
 
 static nib_status read_schedule(const json_t *from, plan *out, nib_error *err) {
-    static const char *const known[] = {"order",   "n_ctx",  "n_batch", "n_prompt", "n_gen",
-                                        "threads", "packed", "n_best",  NULL};
+    static const char *const known[] = {"kind",     "block", "micro_batch", "attend", "n_ctx",  "n_batch",
+                                        "n_prompt", "n_gen", "threads",     "packed", "n_best", NULL};
     const int64_t max = 1 << 24;
-    char order[32] = "rows";
+    char kind[32] = "row";
     int64_t threads = 0, n_best = 0;
     if (!from || json_is_null(from))
         return NIB_OK;
     NIB_TRY(plan_check_keys(from, "\"schedule\"", known, err));
-    NIB_TRY(plan_get_name(from, "order", false, order, sizeof order, err));
-    if (strcmp(order, "rows") != 0)
-        return nib_fail(err, NIB_E_MODEL, "\"order\": expected rows, found \"%s\"", order);
+    NIB_TRY(plan_get_name(from, "kind", false, kind, sizeof kind, err));
+    if (strcmp(kind, "row") != 0)
+        return nib_fail(err, NIB_E_MODEL, "\"kind\": expected row, found \"%s\"", kind);
     NIB_TRY(plan_get_int(from, "n_ctx", 1, max, &out->n_ctx, err));
     NIB_TRY(plan_get_int(from, "n_batch", 1, max, &out->n_batch, err));
     NIB_TRY(plan_get_int(from, "n_prompt", 0, max, &out->n_prompt, err));

@@ -63,7 +63,9 @@ static json_t *budget_json(const plan *p) {
 
 static json_t *schedule_json(const plan *p) {
     json_t *of = json_object();
-    bool ok = jsonx_put(of, "order", json_string("rows"));
+    const char *attend = !plan_is_of_gpu(p) || p->device.n_in_place ? "processor" : "device";
+    bool ok = jsonx_put(of, "kind", json_string("row")) && jsonx_put(of, "block", json_integer(1)) &&
+              jsonx_put(of, "micro_batch", json_integer(1)) && jsonx_put(of, "attend", json_string(attend));
     if (p->n_ctx > 0)
         ok = jsonx_put(of, "n_ctx", json_integer(p->n_ctx)) && ok;
     if (p->n_best > 0)
@@ -224,7 +226,8 @@ nib_status plan_print(const plan *p, char **text, nib_error *err) {
     add_value(&out, ",\n \"budget\": ", budget_json(p));
     for (int b = 0; b < p->n_block; b++)
         add_value(&out, b ? ",\n  " : ",\n \"blocks\": [\n  ", block_json(&p->blocks[b]));
-    add_value(&out, p->n_block ? "\n ],\n \"kv\": " : ",\n \"blocks\": [],\n \"kv\": ", plan_kv_json(p));
+    add_value(&out,
+              p->n_block ? "\n ],\n \"kv\": " : ",\n \"blocks\": [],\n \"kv\": ", plan_kv_json_shares(p));
     add_value(&out, ",\n \"schedule\": ", schedule_json(p));
     if (p->n_residual)
         add_value(&out, ",\n \"residuals\": ", residuals_json(p));

@@ -23,6 +23,7 @@ nib_status plan_get_number(const json_t *from, const char *key, double *out, nib
 /* plan_kv.c: the JSON of the formats of keys and values, [{"layers": "0-3", "format": "f16"}, ...], or the
  * layers "all"; and back, also from the name of one format. NULL: no memory. */
 json_t *plan_kv_json(const plan *p);
+json_t *plan_kv_json_shares(const plan *p); /* with the tiers' shares of the bytes */
 nib_status plan_kv_read(const json_t *from, plan *out, nib_error *err);
 
 /* plan_parse_expected.c: the plan's members "predicted", "one_more_gb" and "alternatives". */

@@ -1,6 +1,11 @@
 /* memory.c - see memory.h. */
 #include "server/memory.h"
 
+#include "base/jsonx.h"
+#include "nib_tools.h"
+
+#include <string.h>
+
 const char *const memory_owner_names[NIB_N_OWNER] = {
     [NIB_OWNER_WEIGHTS] = "weights", [NIB_OWNER_KV] = "kv",         [NIB_OWNER_ACTIVATIONS] = "activations",
     [NIB_OWNER_STAGING] = "staging", [NIB_OWNER_TABLES] = "tables", [NIB_OWNER_RUNTIME] = "runtime"};
@@ -14,13 +19,17 @@ static json_t *bytes_or_null(uint64_t n_byte) {
 json_t *memory_json(const nib_engine *engine) {
     nib_memory mem;
     nib_engine_memory(engine, &mem);
-    json_t *tiers = json_object(), *owners = json_object();
+    json_t *tiers = json_object(), *owners = json_object(), *formats = NULL;
+    char *text = NULL;
+    if (nib_engine_kv(engine, &text, NULL) == NIB_OK)
+        (void)jsonx_parse(text, strlen(text), &formats, NULL);
+    nib_free(text);
     for (int t = 0; t < NIB_N_TIER; t++)
         json_object_set_new(tiers, memory_tier_names[t],
                             json_pack("{s:o, s:I, s:I}", "cap", bytes_or_null(mem.tier[t].cap), "planned",
                                       (json_int_t)mem.tier[t].planned, "peak", (json_int_t)mem.tier[t].peak));
     for (int o = 0; o < NIB_N_OWNER; o++)
         json_object_set_new(owners, memory_owner_names[o], json_integer((json_int_t)mem.owner[o]));
-    return json_pack("{s:o, s:I, s:o}", "tiers", tiers, "rss_peak", (json_int_t)mem.rss_peak, "owners",
-                     owners);
+    return json_pack("{s:o, s:I, s:o, s:o}", "tiers", tiers, "rss_peak", (json_int_t)mem.rss_peak, "owners",
+                     owners, "kv", formats ? formats : json_null());
 }

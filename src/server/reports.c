@@ -254,6 +254,20 @@ static void print_times(const server_counts *c, buffer *out) {
     print(out, "time_to_first_token_seconds", "_count", (double)n);
 }
 
+/* The parts of "kv" of memory.h's JSON, each a row with the value 1. */
+static void print_formats(const json_t *memory, buffer *out) {
+    const json_t *part;
+    char label[96];
+    size_t i;
+    head(out, "kv_format", "gauge", "1: the format of the keys and values of these layers");
+    json_array_foreach(json_object_get(memory, "kv"), i, part) {
+        snprintf(label, sizeof label, "{layers=\"%.24s\",format=\"%.24s\"}",
+                 json_string_value(json_object_get(part, "layers")),
+                 json_string_value(json_object_get(part, "format")));
+        print(out, "kv_format", label, 1);
+    }
+}
+
 static void print_memory(const nib_memory *m, size_t n_loaded, buffer *out) {
     char label[64];
     head(out, "memory_bytes", "gauge", "RAM charged now, by owner");
@@ -275,14 +289,17 @@ static void print_memory(const nib_memory *m, size_t n_loaded, buffer *out) {
 void report_metrics(exchange *x) {
     server *s = x->s;
     nib_memory mem = {0};
+    json_t *memory = NULL;
     size_t n_loaded = 0;
     pthread_mutex_lock(&s->lock);
     const server_counts c = s->counts;
     const size_t n = s->n_answer;
     const nib_batch_counts batches = count_batches(s);
     const served *m = model_loaded(s);
-    if (m)
+    if (m) {
         nib_engine_memory(m->engine, &mem);
+        memory = memory_json(m->engine);
+    }
     for (size_t i = 0; i < s->n_model; i++)
         n_loaded += s->models[i].engine != NULL;
     pthread_mutex_unlock(&s->lock);
@@ -290,6 +307,8 @@ void report_metrics(exchange *x) {
     print_batches(batches, &x->reply);
     print_times(&c, &x->reply);
     print_memory(&mem, n_loaded, &x->reply);
+    print_formats(memory, &x->reply);
+    json_decref(memory);
     x->type = "text/plain; version=0.0.4; charset=utf-8";
 }
 

@@ -116,11 +116,12 @@ def looks(s):
     check("an id without a token is refused", s.post("/detokenize", {"tokens": [1 << 30]})[0] in (200, 400))
     status, value = s.get("/memory")
     check("memory by tier and owner", value["tiers"]["ram"]["planned"] > 0 and value["owners"]["weights"] > 0 and
-          value["rss_peak"] > 0, value)
+          value["rss_peak"] > 0 and value["kv"][0]["layers"] == "all", value)
     check("nothing is computed", s.get("/slots") == (200, []))
     status, headers, data = s.ask("GET", "/metrics")
     numbers = dict(line.rsplit(" ", 1) for line in text_lines(data) if not line.startswith("#"))
     check("metrics for Prometheus", headers["Content-Type"].startswith("text/plain; version=0.0.4"))
+    check("and show the format of keys and values", 'layers="all",format="' in data.decode())
     check("they count", float(numbers["nibble_tokens_predicted_total"]) > 0 and
           float(numbers["nibble_requests_processing"]) == 0 and
           numbers['nibble_time_to_first_token_seconds_bucket{le="+Inf"}'] ==

@@ -10,6 +10,7 @@
 #include "base/num.h"
 #include "base/thread.h"
 #include "nib_tools.h"
+#include "server/memory.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -219,7 +220,7 @@ static json_t *rows_json(const batch_bench *b) {
     return json_pack("{s:o, s:o, s:o, s:i, s:o}", "rows", list, "read_gb_s",
                      bench_rate_json(b->read.best / 1e9), "read_gb_s_median",
                      bench_rate_json(b->read.median / 1e9), "threads", b->n_thread, "memory",
-                     b->memory_json ? json_incref(b->memory_json) : cli_memory_json(b->engine));
+                     b->memory_json ? json_incref(b->memory_json) : memory_json(b->engine));
 }
 
 static int report(const batch_bench *b) {
@@ -293,7 +294,7 @@ static int measure(batch_bench *b, bool many) {
     cli_progress_line(b->args, "");
     if (!b->memory_json) {
         nib_engine_memory(b->engine, &b->memory);
-        b->memory_json = cli_memory_json(b->engine);
+        b->memory_json = memory_json(b->engine);
     }
     return 0;
 }
