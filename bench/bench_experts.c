@@ -83,7 +83,7 @@ static double by_table(int n_slot) {
         n = visit_length(i);
         for (int j = 0; j < n; j++)
             uses[j] = (expert_use){all[i + j].expert, 1};
-        expert_table_ask(&t, all[i].block * n_expert, n_expert, uses, n, 1);
+        expert_table_ask(&t, all[i].block * n_expert, n_expert, uses, n, 1, false);
         while (t.n_asked > 0) {
             while ((at = expert_table_read(&t, &before)) >= 0)
                 expert_table_arrived(&t, at, true);

@@ -77,8 +77,9 @@ static void visit(expert_table *t, int n_use) {
     for (int i = 0; i < t->n_slot; i++) /* of visits that ended early */
         if (t->slots[i].state == EXPERT_ARRIVING)
             arriving[n_arriving++] = i;
-    expert_table_ask(t, first, EXPERTS, uses, n_use, 4);
-    const bool ends_early = draw(10) == 0;
+    const bool ends_early = draw(10) == 0, in_order = draw(2) == 0;
+    expert_table_ask(t, first, EXPERTS, uses, n_use, 4, in_order);
+    bool taken[EXPERTS] = {false};
     while (t->n_asked > 0 && !(ends_early && draw(5) == 0)) {
         const uint32_t what = draw(4);
         int at = -1;
@@ -92,7 +93,11 @@ static void visit(expert_table *t, int n_use) {
             expert_table_arrived(t, at, draw(20) > 0);
         } else if (what == 2 && (at = expert_table_take(t)) >= 0) {
             assert_true(m.experts[m.slots[at].expert].asked);
-            assert_int_equal(m.slots[at].expert - first, uses[n_taken++].expert);
+            const int number = m.slots[at].expert - first;
+            assert_true(!in_order || number == uses[n_taken].expert);
+            assert_false(taken[number]);
+            taken[number] = true;
+            n_taken++;
             pinned[n_pinned++] = at;
         } else if (what == 3 && n_pinned > 0) {
             expert_table_end(t, pinned[--n_pinned]);
@@ -110,6 +115,27 @@ static void any_order_of_events_keeps_the_table(void **state) {
         expert_table *t = make(2, n_slot);
         for (int i = 0; i < 300; i++)
             visit(t, 1 + (int)draw(40));
+    }
+}
+
+/* Experts that are here are used while one that is asked for before them is read, if the order is free. */
+static void those_that_are_here_come_first(void **state) {
+    (void)state;
+    for (int in_order = 0; in_order < 2; in_order++) {
+        static const expert_use warm[] = {{3, 1}, {5, 1}}, uses[] = {{1, 1}, {3, 1}, {5, 1}};
+        expert_table *t = make(1, 4);
+        int at, before, n_taken = 0;
+        expert_table_ask(t, 0, EXPERTS, warm, 2, 1, true);
+        while ((at = expert_table_read(t, &before)) >= 0)
+            expert_table_arrived(t, at, true);
+        expert_table_forget(t);
+        expert_table_ask(t, 0, EXPERTS, uses, 3, 1, in_order);
+        const int arriving = expert_table_read(t, &before);
+        while (expert_table_take(t) >= 0)
+            n_taken++;
+        assert_int_equal(n_taken, in_order ? 0 : 2);
+        expert_table_arrived(t, arriving, true);
+        assert_true(expert_table_take(t) >= 0);
     }
 }
 
@@ -189,7 +215,7 @@ static double gain(double popularity, double novelty, int n_slot) {
             expert_use uses[USED];
             int at, before;
             choose(block, a, b, novelty, uses);
-            expert_table_ask(t, block * EXPERTS, EXPERTS, uses, USED, 1);
+            expert_table_ask(t, block * EXPERTS, EXPERTS, uses, USED, 1, false);
             while (t->n_asked > 0) {
                 if ((at = expert_table_take(t)) >= 0)
                     expert_table_end(t, at);
@@ -221,6 +247,7 @@ static void it_keeps_more_than_the_recent_ones(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(any_order_of_events_keeps_the_table),
+                                       cmocka_unit_test(those_that_are_here_come_first),
                                        cmocka_unit_test(it_keeps_more_than_the_recent_ones)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

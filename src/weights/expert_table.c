@@ -14,8 +14,10 @@ static float score(const expert *e) {
     return WEIGHT * e->lately + (1 - WEIGHT) * e->often;
 }
 
-void expert_table_ask(expert_table *t, int first, int n, const expert_use *uses, int n_use, int64_t n_row) {
+void expert_table_ask(expert_table *t, int first, int n, const expert_use *uses, int n_use, int64_t n_row,
+                      bool in_order) {
     const float lately = (float)exp2(-(double)n_row / LATELY), often = (float)exp2(-(double)n_row / OFTEN);
+    t->in_order = in_order;
     for (expert *e = t->experts + first; e < t->experts + first + n; e++) {
         e->lately *= lately;
         e->often *= often;
@@ -34,11 +36,15 @@ void expert_table_ask(expert_table *t, int first, int n, const expert_use *uses,
     }
 }
 
+static bool is_in_state(const expert_table *t, int asked, expert_state state) {
+    const int slot = t->experts[t->asked[asked]].slot;
+    return slot >= 0 && t->slots[slot].state == state;
+}
+
 /* Index in `asked` of the first expert that is not pinned; n_asked: none. */
 static int first_waiting(const expert_table *t) {
     int i = 0;
-    while (i < t->n_asked && t->experts[t->asked[i]].slot >= 0 &&
-           t->slots[t->experts[t->asked[i]].slot].state == EXPERT_PINNED)
+    while (i < t->n_asked && is_in_state(t, i, EXPERT_PINNED))
         i++;
     return i;
 }
@@ -79,7 +85,7 @@ int expert_table_read(expert_table *t, int *before) {
     for (int i = 0; i < t->n_asked; i++) {
         expert *e = &t->experts[t->asked[i]];
         int at = e->slot < 0 ? victim(t, e->cls) : -1;
-        if (at < 0 && e->slot < 0 && i == next)
+        if (at < 0 && e->slot < 0 && i == next && t->in_order)
             at = needed_last(t, e->cls);
         if (at < 0)
             continue;
@@ -106,9 +112,12 @@ void expert_table_arrived(expert_table *t, int slot, bool good) {
 }
 
 int expert_table_take(expert_table *t) {
-    const int next = first_waiting(t), slot = next < t->n_asked ? t->experts[t->asked[next]].slot : -1;
-    if (slot < 0 || t->slots[slot].state != EXPERT_HERE)
+    int i = first_waiting(t);
+    while (!t->in_order && i < t->n_asked && !is_in_state(t, i, EXPERT_HERE))
+        i++;
+    if (i == t->n_asked || !is_in_state(t, i, EXPERT_HERE))
         return -1;
+    const int slot = t->experts[t->asked[i]].slot;
     t->slots[slot].state = EXPERT_PINNED;
     return slot;
 }

@@ -13,10 +13,13 @@
  *       +-------------------------------------------------------+     expert_table_end
  *                another expert of its class is read into it
  *
+ * A visit takes its experts in the order of asking, or, if its sums do not need that order, in any: those
+ * that are here first.
+ *
  * The expert that leaves is the one with the lowest score among those that are not asked for, also if it was
- * used a moment ago: one that is seldom chosen does not displace one that is chosen often. If there are none,
- * the one that is asked for last leaves for the one that is needed next. The score is two
- * moving averages of the share of rows that chose the expert: half of it is forgotten after 3 rows, and
+ * used a moment ago: one that is seldom chosen does not displace one that is chosen often. If there are none
+ * and the order matters, the one that is asked for last leaves for the one that is needed next. The score is
+ * two moving averages of the share of rows that chose the expert: half of it is forgotten after 3 rows, and
  * after 48. On recorded choices of three models it keeps more hits than the least recently used order at
  * every size (docs/experts.md). Ties are decided by the order of the slots. */
 #ifndef NIB_WEIGHTS_EXPERT_TABLE_H
@@ -48,6 +51,7 @@ typedef struct expert_table {
     int n_slot;
     int32_t *asked; /* [n_expert]: the experts that are asked for, in the order of asking */
     int n_asked;
+    bool in_order;          /* they are taken in this order */
     uint64_t n_used, n_hit; /* experts that visits asked for, and those of them that were here already */
 } expert_table;
 
@@ -57,16 +61,18 @@ typedef struct expert_use {
     int64_t n_row;
 } expert_use;
 
-/* A visit of the block with experts [first, first + n) has n_row rows and uses these experts, each once. */
-void expert_table_ask(expert_table *t, int first, int n, const expert_use *uses, int n_use, int64_t n_row);
+/* A visit of the block with experts [first, first + n) has n_row rows and uses these experts, each once.
+ * in_order: they are taken in this order. */
+void expert_table_ask(expert_table *t, int first, int n, const expert_use *uses, int n_use, int64_t n_row,
+                      bool in_order);
 /* The next slot to read: its expert was absent and is asked for; what was in the slot before is absent now.
  * *before: that expert, or -1. Returns -1 if every expert that is asked for has a slot, or no slot is free.
  */
 int expert_table_read(expert_table *t, int *before);
 /* The expert of an ARRIVING slot has arrived, or, with good false, could not be read. */
 void expert_table_arrived(expert_table *t, int slot, bool good);
-/* Pins the next expert in the order of asking, if it is here, and returns its slot; -1: it is not, or none is
- * left. Sums over experts have this order, so their bits do not depend on what was in memory. */
+/* Pins the next expert in the order of asking, if it is here, or, without an order, any that is, and returns
+ * its slot; -1: none. */
 int expert_table_take(expert_table *t);
 /* Ends the use of a pinned expert. */
 void expert_table_end(expert_table *t, int slot);

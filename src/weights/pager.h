@@ -139,10 +139,12 @@ void pager_release(pager *p);
 /* ---- experts that come and go: of a stack whose view has no data, a visit uses what its router has chosen
  * ---- While the block is pinned: ask once, then take and end until none is left. */
 /* Asks for experts of the block, each once: those that are not in memory begin to be read. n_row: of the
- * visit. */
-nib_status pager_ask_experts(pager *p, const expert_use *uses, int n_use, int64_t n_row, nib_error *err);
-/* Takes the next experts in the order of asking, as many as are in memory, at most `max`; waits for the
- * first. *n 0: all were taken. What was taken must be ended before the next call. */
+ * visit. in_order: they are taken in the order of asking; otherwise first those that are in memory. */
+nib_status pager_ask_experts(pager *p, const expert_use *uses, int n_use, int64_t n_row, bool in_order,
+                             nib_error *err);
+/* Takes the next experts, as many as are in memory, at most `max`; waits for the first, and uses the threads
+ * of the engine to pack what has arrived. *n 0: all were taken. What was taken must be ended before the next
+ * call. */
 nib_status pager_take_experts(pager *p, int32_t *taken, int max, int *n, nib_error *err);
 void pager_end_experts(pager *p, const int32_t *taken, int n);
 /* Matrix w of an expert that was taken. */

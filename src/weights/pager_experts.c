@@ -1,7 +1,7 @@
 /* pager_experts.c - experts that are read when a router has chosen them. expert_table.h decides what is in
  * memory; this file reads. The thread of the step loop asks, takes and ends. All reads of a visit are
  * submitted together, as many as the queue takes, and the products of experts that are here run while others
- * arrive.
+ * arrive. Pages that have arrived from the model's files are packed by all threads, between two products.
  *
  * An expert has one page for each stacked matrix of its block. Experts whose pages have the same sizes are a
  * class; a slot of the class has memory for these pages. When another expert is read into a slot, it takes
@@ -22,7 +22,7 @@ enum {
     MAX_CLASSES = 64,      /* the blocks of a model differ in a few formats */
     STAGING = 8 << 20,     /* bytes of reads in flight, but at least two pages and one */
     MAX_STAGED = 16 << 20, /* a page with more bytes in the files is read in pieces, one after the other */
-    MAX_PAGES = 8          /* that are being read */
+    MAX_PAGES = MAX_READ_QUEUE /* that are being read */
 };
 
 /* The stacked matrices of a block, in the order of its weights. */
@@ -40,6 +40,7 @@ typedef struct page_read {
     int slot, page; /* slot -1: none */
     int n_sent, n_flight;
     bool packed; /* one read of the packed file */
+    bool landed; /* it is in `raw`, to be packed */
     load_reads reads;
     uint8_t *raw, *to;
 } page_read;
@@ -58,10 +59,13 @@ struct experts {
     expert_memory *memory; /* [n_slot] */
     memory_region reserve, staging;
     uint64_t raw_each; /* 0: pages are read in pieces */
-    int n_raw;
+    int n_raw;         /* the first ones of `pages` have staging */
     read_queue *queue;
-    bool packed;  /* pages come from the packed file */
-    bool damaged; /* it is */
+    pool *threads;
+    load_buffer *scratch; /* for packing: of each thread */
+    uint64_t charged;     /* for it */
+    bool packed;          /* pages come from the packed file */
+    bool damaged;         /* it is */
     page_read pages[MAX_PAGES];
     page_read *of_tag[MAX_READ_QUEUE]; /* NULL: the tag is free */
     int slot, stack;                   /* the next page to be read: of this slot's expert; slot -1: none */
@@ -142,9 +146,13 @@ static expert_shape shape_of(const page_layout *l) {
     return out;
 }
 
-uint64_t experts_bytes(const page_layout *l) {
+static uint64_t scratch_bytes(const page_layout *l, int n_thread) {
+    return (uint64_t)n_thread * (load_buffer_bytes(l->of, 0, 0) + sizeof(load_buffer));
+}
+
+uint64_t experts_bytes(const page_layout *l, int n_thread) {
     const expert_shape s = shape_of(l);
-    return s.reserve + (uint64_t)s.n_raw * s.raw_each;
+    return s.n_expert ? s.reserve + (uint64_t)s.n_raw * s.raw_each + scratch_bytes(l, n_thread) : 0;
 }
 
 uint64_t experts_table_bytes(const page_layout *l) {
@@ -213,20 +221,36 @@ static nib_status make_tables(experts *x, const expert_shape *shape, nib_error *
                : nib_fail_nomem(err, experts_table_bytes(l), "the table of experts");
 }
 
+/* Memory for packing on all threads. */
+static nib_status make_scratch(experts *x, nib_error *err) {
+    const layout *of = x->p->layout.of;
+    const int n = pool_size(x->threads);
+    NIB_TRY(
+        ledger_charge(x->p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, scratch_bytes(&x->p->layout, n), err));
+    x->charged = scratch_bytes(&x->p->layout, n);
+    x->scratch = mem_calloc((size_t)n, sizeof *x->scratch);
+    if (!x->scratch)
+        return nib_fail_nomem(err, x->charged, "packing of experts");
+    for (int i = 0; i < n; i++)
+        NIB_TRY(load_buffer_init(&x->scratch[i], of, 0, 0, NULL, err));
+    return NIB_OK;
+}
+
 static nib_status start(experts *x, nib_error *err) {
     const page_layout *l = &x->p->layout;
     expert_shape shape = shape_of(l);
     ledger *to = x->p->ledger;
     NIB_TRY(make_tables(x, &shape, err));
+    NIB_TRY(make_scratch(x, err));
     NIB_TRY(memory_region_open(&x->reserve, device_host(), to, NIB_OWNER_STAGING, shape.reserve, false,
                                "experts that are read", err));
     x->raw_each = shape.raw_each;
     x->n_raw = shape.n_raw;
-    if (x->n_raw) {
+    if (x->n_raw)
         NIB_TRY(memory_region_open(&x->staging, device_host(), to, NIB_OWNER_STAGING,
                                    (uint64_t)x->n_raw * x->raw_each, false, "reads of experts", err));
+    if (x->n_raw || x->packed)
         NIB_TRY(read_queue_open(MAX_READ_QUEUE, 0, x->staging.at, x->staging.bytes, &x->queue, err));
-    }
     for (int b = 0; b < l->n_block; b++) {
         const stacks s = stacks_of(l, b);
         x->first[b] = x->table.n_expert;
@@ -239,8 +263,10 @@ static nib_status start(experts *x, nib_error *err) {
     }
     x->first[l->n_block] = x->table.n_expert;
     add_reserve(x, &shape);
+    for (int i = 0; i < MAX_PAGES; i++)
+        x->pages[i].slot = -1;
     for (int i = 0; i < x->n_raw; i++)
-        x->pages[i] = (page_read){.slot = -1, .raw = (uint8_t *)x->staging.at + (uint64_t)i * x->raw_each};
+        x->pages[i].raw = (uint8_t *)x->staging.at + (uint64_t)i * x->raw_each;
     return NIB_OK;
 }
 
@@ -250,6 +276,7 @@ nib_status experts_open(pager *p, experts **out, nib_error *err) {
         return nib_fail_nomem(err, sizeof *x, "the experts");
     x->p = p;
     x->slot = -1;
+    x->threads = p->options.threads;
     x->packed = p->packed && !p->streamed.first[p->layout.n_block];
     const nib_status status = start(x, err);
     if (status != NIB_OK) {
@@ -266,6 +293,10 @@ void experts_close(experts *x) {
     read_queue_close(x->queue);
     memory_region_close(&x->reserve);
     memory_region_close(&x->staging);
+    for (int i = 0; x->scratch && i < pool_size(x->threads); i++)
+        load_buffer_deinit(&x->scratch[i]);
+    mem_free(x->scratch);
+    ledger_release(x->p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, x->charged);
     mem_free(x->table.experts);
     mem_free(x->table.asked);
     mem_free(x->table.slots);
@@ -349,8 +380,13 @@ static void read_in_pieces(experts *x, const page_read *r) {
     finish_page(x, r->slot);
 }
 
+/* So many of `pages` may be read at a time: pages of the packed file need no staging. */
+static int n_page(const experts *x) {
+    return x->packed ? MAX_PAGES : x->n_raw;
+}
+
 static page_read *free_page(experts *x) {
-    for (int i = 0; i < x->n_raw; i++)
+    for (int i = 0; i < n_page(x); i++)
         if (x->pages[i].slot < 0)
             return &x->pages[i];
     return NULL;
@@ -388,7 +424,7 @@ static void read_more(experts *x) {
     for (int i = 0; i < x->n_raw; i++)
         if (x->pages[i].slot >= 0)
             submit(x, &x->pages[i]);
-    while (!x->n_raw && next_page(x, &one))
+    while (n_page(x) == 0 && next_page(x, &one))
         read_in_pieces(x, &one);
     while ((r = free_page(x)) && free_tag(x) >= 0 && next_page(x, r)) {
         uint64_t bytes;
@@ -409,7 +445,7 @@ static void read_more(experts *x) {
 /* Stops using the packed file, once no read of it is in flight. */
 static void leave_packed(experts *x) {
     x->packed = false;
-    for (int i = 0; i < x->n_raw; i++)
+    for (int i = 0; i < MAX_PAGES; i++)
         if (x->pages[i].slot >= 0 && x->pages[i].packed)
             return;
     if (x->p->packed) {
@@ -440,7 +476,7 @@ static void finish_packed(experts *x, page_read *r, bool good) {
         leave_packed(x);
 }
 
-/* Waits for a read; packs its page if it was the last one. False: none is in flight. */
+/* Waits for a read. False: none is in flight. */
 static bool land(experts *x) {
     nib_error error = {NIB_OK, ""};
     int tag = -1;
@@ -461,20 +497,47 @@ static bool land(experts *x) {
         return true;
     for (int i = 0; i < r->reads.n; i++)
         atomic_fetch_add(&x->p->bytes_streamed, r->reads.list[i].useful);
-    if (!x->memory[r->slot].failed)
-        pager_page_pack(x->p, r->page, &r->reads, r->raw, r->to, &x->p->row_buffer);
-    finish_page(x, r->slot);
-    r->slot = -1;
+    r->landed = true;
+    return true;
+}
+
+/* A thread's part of all pages that have landed. */
+static void pack_part(void *arg, int thread, int n_thread) {
+    const experts *x = arg;
+    for (const page_read *r = x->pages; r < x->pages + x->n_raw; r++)
+        if (r->landed && !x->memory[r->slot].failed)
+            pager_page_pack(x->p, r->page, &r->reads, r->raw, r->to, &x->scratch[thread], thread, n_thread);
+}
+
+/* Waits for a read, takes those that are complete too, and packs their pages. False: none is in flight. */
+static bool land_some(experts *x) {
+    bool landed = false;
+    if (!land(x))
+        return false;
+    while (read_queue_ready(x->queue) && land(x))
+        continue;
+    for (int i = 0; i < x->n_raw; i++)
+        landed = landed || x->pages[i].landed;
+    if (landed)
+        pool_run(x->threads, pack_part, x);
+    for (page_read *r = x->pages; r < x->pages + x->n_raw; r++) {
+        if (!r->landed)
+            continue;
+        finish_page(x, r->slot);
+        r->slot = -1;
+        r->landed = false;
+    }
     return true;
 }
 
 /* ---- for the step loop ---- */
 
-nib_status experts_ask(experts *x, int b, const expert_use *uses, int n_use, int64_t n_row, nib_error *err) {
+nib_status experts_ask(experts *x, int b, const expert_use *uses, int n_use, int64_t n_row, bool in_order,
+                       nib_error *err) {
     expert_table_forget(&x->table);
     x->status = NIB_OK;
     NIB_TRY(loader_check_unchanged(x->p->loader, err));
-    expert_table_ask(&x->table, x->first[b], x->first[b + 1] - x->first[b], uses, n_use, n_row);
+    expert_table_ask(&x->table, x->first[b], x->first[b + 1] - x->first[b], uses, n_use, n_row, in_order);
     read_more(x);
     return NIB_OK;
 }
@@ -484,7 +547,7 @@ nib_status experts_take(experts *x, int b, int32_t *out, int max, int *n, nib_er
     for (*n = 0; *n == 0 && x->table.n_asked > 0 && x->status == NIB_OK;) {
         for (int which; *n < max && (which = expert_table_take(&x->table)) >= 0;)
             out[(*n)++] = x->table.slots[which].expert - x->first[b];
-        if (*n == 0 && !land(x))
+        if (*n == 0 && !land_some(x))
             break;
         read_more(x);
     }

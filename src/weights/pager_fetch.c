@@ -103,16 +103,17 @@ static void patch(pager *p, int page, const uint8_t *data) {
 static nib_status fetch_expert(pager *p, int b, int w, int32_t e, pager_piece *out, nib_error *err) {
     const expert_use use = {e, 1};
     int n;
-    NIB_TRY(experts_ask(p->experts, b, &use, 1, 1, err));
+    NIB_TRY(experts_ask(p->experts, b, &use, 1, 1, true, err));
     NIB_TRY(experts_take(p->experts, b, &p->now.expert, 1, &n, err));
     out->v = pager_expert(p, b, w, e);
     out->first_row = e * out->v.n;
     return NIB_OK;
 }
 
-nib_status pager_ask_experts(pager *p, const expert_use *uses, int n_use, int64_t n_row, nib_error *err) {
+nib_status pager_ask_experts(pager *p, const expert_use *uses, int n_use, int64_t n_row, bool in_order,
+                             nib_error *err) {
     assert(p->now.pinned);
-    return experts_ask(p->experts, p->now.at.block, uses, n_use, n_row, err);
+    return experts_ask(p->experts, p->now.at.block, uses, n_use, n_row, in_order, err);
 }
 
 nib_status pager_take_experts(pager *p, int32_t *taken, int max, int *n, nib_error *err) {

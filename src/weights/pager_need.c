@@ -86,8 +86,8 @@ ring_shape ring_shape_of(const page_layout *l) {
     return out;
 }
 
-static uint64_t ring_bytes(const page_layout *l, ring_shape shape) {
-    return shape.bytes + 2 * load_buffer_bytes(l->of, 0, 0) + experts_bytes(l);
+static uint64_t ring_bytes(const page_layout *l, ring_shape shape, int n_thread) {
+    return shape.bytes + 2 * load_buffer_bytes(l->of, 0, 0) + experts_bytes(l, n_thread);
 }
 
 pager_need pager_need_of(const page_layout *l, int n_thread) {
@@ -95,7 +95,7 @@ pager_need pager_need_of(const page_layout *l, int n_thread) {
     const ring_shape shape = ring_shape_of(l);
     pager_need n = {.image = l->image_bytes,
                     .vectors = l->vector_bytes,
-                    .ring = ring_bytes(l, shape),
+                    .ring = ring_bytes(l, shape, n_thread),
                     .row = pager_row_bytes(lay) + load_buffer_bytes(lay, 0, 1) + panel_reader_bytes(lay),
                     .tables = pager_state_bytes(l),
                     .sums = (page_layout_n_unit(l) + 1 + (l->n_page > l->n_first_page)) * sizeof(uint64_t),

@@ -123,12 +123,17 @@ bool pager_page_reads(const pager *p, int i, load_reads *out, uint64_t *bytes) {
 }
 
 void pager_page_pack(const pager *p, int i, const load_reads *reads, const uint8_t *from, uint8_t *to,
-                     const load_buffer *scratch) {
+                     const load_buffer *scratch, int part, int n_part) {
     const pager as_files = {.layout = p->layout};
     page_jobs jobs = {.page = i, .dst = to};
     load_job j;
-    while (pager_page_next(&as_files, &jobs, &unlimited, &j))
-        load_reads_pack(reads, j.w, j.first, j.n_row, &j.to, from, scratch);
+    while (pager_page_next(&as_files, &jobs, &unlimited, &j)) {
+        int64_t begin, end;
+        pool_split(j.n_row, PACK_PANEL, part, n_part, &begin, &end);
+        const load_target at = {j.to.dst, j.to.dst_n, j.to.dst_first + begin};
+        if (begin < end)
+            load_reads_pack(reads, j.w, j.first + begin, end - begin, &at, from, scratch);
+    }
 }
 
 nib_status pager_page_in_turn(const pager *p, int i, uint8_t *to, load_buffer *buffer, nib_error *err) {

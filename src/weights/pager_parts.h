@@ -162,9 +162,9 @@ load_job pager_unit_job(const pager *p, uint64_t image, uint64_t n_byte, uint64_
 /* The reads of page i from the model's files, and the bytes of a buffer for them. False: it takes too many,
  * or the files have it transposed. Uses only the model and the layout of p. */
 bool pager_page_reads(const pager *p, int i, load_reads *out, uint64_t *bytes);
-/* Packs a page from the bytes that these reads have put to `from`. */
+/* Packs a page from the bytes that these reads have put to `from`: part `part` of n_part, of whole panels. */
 void pager_page_pack(const pager *p, int i, const load_reads *reads, const uint8_t *from, uint8_t *to,
-                     const load_buffer *scratch);
+                     const load_buffer *scratch, int part, int n_part);
 /* Reads and packs it row by row, in turn. */
 nib_status pager_page_in_turn(const pager *p, int i, uint8_t *to, load_buffer *buffer, nib_error *err);
 uint64_t pager_page_file_bytes(const pager *p, int i);
@@ -209,13 +209,14 @@ nib_status reader_pin(reader *r, const page_cursor *at, uint8_t **data, double *
 void reader_unpin(reader *r, const page_cursor *at);
 
 /* ---- pager_experts.c: experts that are read when they are chosen ---- */
-bool experts_stream(const pager *p);                /* whether some are not resident */
-uint64_t experts_bytes(const page_layout *l);       /* staging, to be charged; 0: the model has none */
-uint64_t experts_table_bytes(const page_layout *l); /* heap, to be charged */
+bool experts_stream(const pager *p);                              /* whether some are not resident */
+uint64_t experts_bytes(const page_layout *l, int n_thread);       /* staging, to be charged; 0: no experts */
+uint64_t experts_table_bytes(const page_layout *l);               /* heap, to be charged */
 nib_status experts_open(pager *p, experts **out, nib_error *err); /* charges its staging */
 void experts_close(experts *x);                                   /* NULL is fine */
 /* As pager_ask_experts, pager_take_experts, pager_end_experts and pager_expert. */
-nib_status experts_ask(experts *x, int b, const expert_use *uses, int n_use, int64_t n_row, nib_error *err);
+nib_status experts_ask(experts *x, int b, const expert_use *uses, int n_use, int64_t n_row, bool in_order,
+                       nib_error *err);
 nib_status experts_take(experts *x, int b, int32_t *out, int max, int *n, nib_error *err);
 void experts_end(experts *x, int b, const int32_t *taken, int n);
 view experts_view(const experts *x, int b, int w, int32_t e);

@@ -39,7 +39,7 @@ bool reader_pack(reader *r, int who) {
     if (!s)
         return false;
     pthread_mutex_unlock(&r->lock);
-    pager_page_pack(r->p, s->page, &s->reads, s->buffer, s->packed, &r->scratch[who]);
+    pager_page_pack(r->p, s->page, &s->reads, s->buffer, s->packed, &r->scratch[who], 0, 1);
     pthread_mutex_lock(&r->lock);
     page_ring_packed(&r->ring, s);
     reader_notify(r);

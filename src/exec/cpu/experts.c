@@ -3,7 +3,8 @@
  * The rows of a cell are listed by expert. Threads share the panels of all chosen experts as they share those
  * of one matrix. An expert's rows are gathered, multiplied together, and their results are scattered. A sum
  * over experts is divided among threads by its columns, and each thread adds the experts in the order of
- * their numbers. So the bits of a row depend on the row alone, as those of other products do. */
+ * their numbers; experts that the pager gives in another order are computed apart and added at the end. So
+ * the bits of a row depend on the row alone, as those of other products do. */
 #include "exec/cpu/worker.h"
 
 #include "base/num.h"
@@ -142,21 +143,36 @@ static const float *gather_floats(const worker *w, const op *o, const int32_t *p
 
 /* ---- products ---- */
 
+/* Where an expert's output for a pair is written at once; NULL: it is added to another. */
+static float *direct_to(const worker *w, const op *o, int64_t pair) {
+    const int64_t n_used = o->u.experts.n_used, n = o->u.experts.n;
+    if (w->j->apart && o->u.experts.sum)
+        return w->j->e->ws->apart + pair * n;
+    if (o->u.experts.sum || o->adds)
+        return NULL;
+    return worker_at(w, o->out, pair / n_used, o->n) + pair % n_used * n;
+}
+
+static float weight_of(const worker *w, const op *o, int64_t pair) {
+    const int64_t n_used = o->u.experts.n_used;
+    return o->u.experts.weighted
+               ? route_weight(o, worker_at(w, o->in2, pair / n_used, 2 * n_used), pair % n_used)
+               : 1;
+}
+
 /* Puts an expert's output y for columns [n0, n1) of a pair to its place. */
 static void put(const worker *w, const op *o, int64_t pair, const float *y, int64_t n0, int64_t n1) {
     const kernel_table *table = w->j->e->kernels;
     const int64_t n_used = o->u.experts.n_used, r = pair / n_used, i = pair % n_used;
-    const float by = o->u.experts.weighted ? route_weight(o, worker_at(w, o->in2, r, 2 * n_used), i) : 1;
+    const float by = w->j->apart && o->u.experts.sum ? 1 : weight_of(w, o, pair);
+    float *own = direct_to(w, o, pair);
+    if (own) {
+        if (own + n0 != y || by != 1)
+            table->scale(y, by, own + n0, n1 - n0);
+        return;
+    }
     float *to = worker_at(w, o->out, r, o->n) + (o->u.experts.sum ? 0 : i * o->u.experts.n) + n0;
-    if (o->u.experts.sum || o->adds)
-        table->add(to, y, by, to, n1 - n0);
-    else if (to != y || by != 1)
-        table->scale(y, by, to, n1 - n0);
-}
-
-/* Whether an expert's output goes to its place at once. */
-static bool is_direct(const op *o, int64_t n) {
-    return n == 1 && !o->u.experts.sum && !o->adds;
+    table->add(to, y, by, to, n1 - n0);
 }
 
 /* Multiplies the rows of n pairs, at most EXPERT_ROWS, by columns [n0, n1) of expert e. */
@@ -166,12 +182,10 @@ static void multiply(worker *w, const active *a, int64_t e, const int32_t *pairs
     const expert_rows *m = memory_of(w);
     const view matrix = matrix_of(w, o, (int32_t)e);
     const float *bias = worker_vector(w, o->b);
-    const bool tile = matrix.format.layout == PACK_TILE, direct = is_direct(o, n);
+    const bool tile = matrix.format.layout == PACK_TILE;
     const act_rows rows = !tile ? (act_rows){0} : n == 1 ? row_of(w, o, pairs[0]) : gather(w, o, pairs, n);
     const float *x = tile ? NULL : gather_floats(w, o, pairs, n);
-    float *out = direct ? worker_at(w, o->out, pairs[0] / o->u.experts.n_used, o->n) +
-                              pairs[0] % o->u.experts.n_used * o->u.experts.n
-                        : m->y;
+    float *direct = n == 1 ? direct_to(w, o, pairs[0]) : NULL;
     for (int64_t c0 = n0, c1; c0 < n1; c0 = c1) {
         c1 = direct ? n1 : NUM_MIN(c0 + COLUMNS, n1);
         const view part = product_view(&matrix, c0, c1);
@@ -180,7 +194,7 @@ static void multiply(worker *w, const active *a, int64_t e, const int32_t *pairs
                             .ldx = o->u.experts.k,
                             .q = {rows.codes, n, o->u.experts.k, w->acts.format},
                             .bias = bias ? bias + e * o->u.experts.n + c0 : NULL,
-                            .y = direct ? out + c0 : out,
+                            .y = direct ? direct + c0 : m->y,
                             .ldy = c1 - c0,
                             .n_row = n,
                             .sliced = w->j->e->sliced,
@@ -208,13 +222,31 @@ static void run_panels(worker *w, const active *a, int64_t begin, int64_t end) {
     }
 }
 
+static void clear(const worker *w, const op *o, int64_t n0, int64_t n1) {
+    for (int64_t r = 0; !o->adds && r < w->j->cell->n_row; r++)
+        memset(worker_at(w, o->out, r, o->n) + n0, 0, (size_t)(n1 - n0) * sizeof(float));
+}
+
+/* Adds outputs that were kept apart. A row lists its experts in the order of their numbers. */
+static void add_up(const worker *w, const op *o, int64_t n0, int64_t n1) {
+    const int64_t n_used = o->u.experts.n_used;
+    clear(w, o, n0, n1);
+    for (int64_t pair = 0; pair < w->j->cell->n_row * n_used; pair++) {
+        float *to = worker_at(w, o->out, pair / n_used, o->n) + n0;
+        w->j->e->kernels->add(to, direct_to(w, o, pair) + n0, weight_of(w, o, pair), to, n1 - n0);
+    }
+}
+
 static void run_sum(worker *w, const active *a, int64_t begin, int64_t end) {
     const op *o = a->o;
+    const job *j = w->j;
     const int64_t n0 = begin * PACK_PANEL, n1 = NUM_MIN(end * PACK_PANEL, o->u.experts.n);
-    for (int64_t r = 0; a->begins && !o->adds && r < w->j->cell->n_row; r++)
-        memset(worker_at(w, o->out, r, o->n) + n0, 0, (size_t)(n1 - n0) * sizeof(float));
-    for (int i = 0; i < a->n && !job_is_dropped(w->j); i++)
+    if (a->begins && !j->apart)
+        clear(w, o, n0, n1);
+    for (int i = 0; i < a->n && !job_is_dropped(j); i++)
         run_expert(w, a, a->e[i], n0, n1);
+    if (j->apart && j->ends)
+        add_up(w, o, n0, n1);
 }
 
 void run_experts(worker *w, const op *o) {

@@ -189,7 +189,9 @@ static int end_of_experts(const program *p, int first, int end) {
 }
 
 /* Computes the products of op *i, and of those after it that read the same experts, for the experts that rows
- * have chosen: for those that are in memory, while the others are read. *i becomes the op after them. */
+ * have chosen: for those that are in memory, while the others are read. *i becomes the op after them. Few
+ * rows choose few experts, so that waiting for one that comes first in a sum would leave nothing to compute.
+ */
 static nib_status experts_in_turn(job *whole, int *i, int end, nib_error *err) {
     const exec_cell *c = whole->cell;
     const program *p = &layout_block(whole->e->layout, c->block)->program;
@@ -201,9 +203,13 @@ static nib_status experts_in_turn(job *whole, int *i, int end, nib_error *err) {
     one.first_op = *i;
     one.end_op = end_of_experts(p, *i, end);
     one.taken = taken;
-    NIB_TRY(pager_ask_experts(from, uses, n_use, c->n_row, err));
+    one.apart = c->n_row <= EXPERT_APART;
+    NIB_TRY(pager_ask_experts(from, uses, n_use, c->n_row, !one.apart, err));
+    int n_done = 0;
     do {
         NIB_TRY(pager_take_experts(from, taken, ROUTE_MAX_EXPERT, &one.n_taken, err));
+        n_done += one.n_taken;
+        one.ends = n_done == n_use;
         if (one.n_taken > 0)
             run(&one);
         pager_end_experts(from, taken, one.n_taken);

@@ -54,10 +54,11 @@ typedef struct job {
     /* Rows of the matrix, from part_row on, of the job's only product; NULL: whole matrices. */
     const view *part;
     int64_t part_row;
-    /* Experts of the job's stacks (OP_EXPERTS), ascending, which the pager has given; NULL: the views have
-     * all. */
+    /* Experts of the job's stacks (OP_EXPERTS) which the pager has given; NULL: the views have all. If it
+     * gives them in any order, their outputs are kept apart until all have been computed. */
     const int32_t *taken;
     int n_taken;
+    bool apart, ends;     /* ends: no expert comes after these */
     int64_t ahead;        /* of the products (linear_args.ahead) */
     share *shares;        /* one for each op of the program; NULL: products are split evenly, once */
     atomic_bool *dropped; /* the cell was cancelled or has failed, so its results will not be used */

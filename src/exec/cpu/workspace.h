@@ -27,7 +27,11 @@ typedef struct act_rows {
 } act_rows;
 
 /* A thread's memory for the products with experts (experts.c). */
-enum { EXPERT_ROWS = 32, EXPERT_COLUMNS = 256 }; /* rows and columns at a time */
+enum {
+    EXPERT_ROWS = 32, /* rows and columns at a time */
+    EXPERT_COLUMNS = 256,
+    EXPERT_APART = 4 /* maximum rows of a cell whose experts' outputs are kept apart until they are added */
+};
 typedef struct expert_rows {
     int32_t *first; /* [n_expert + 2]: where an expert's pairs begin */
     int32_t *pairs; /* [n_cell * n_used] */
@@ -52,6 +56,7 @@ typedef struct workspace {
     act_rows act;            /* n_cell rows, quantized from one register */
     act_rows *own;           /* [n_thread]: one row for each thread */
     expert_rows *experts;    /* [n_thread]; NULL: the model has none */
+    float *apart;            /* [EXPERT_APART * n_used, n]: outputs of experts before they are added */
     prefetch_list *prefetch; /* [n_thread]: ranges that products prefetch; unused below MIN_PREFETCH_SEQUENCES
                                 sequences */
     float *residual_product; /* a thread's buffer for products that are added: residual_width floats for each
