@@ -304,6 +304,10 @@ typedef struct nib_memory {
 /* Any thread may call it at any time; it does not wait. */
 NIB_API void nib_engine_memory(const nib_engine *engine, nib_memory *out);
 
+/* The formats of keys and values of an engine, as JSON (*json, caller frees): [{"layers", "format"}], with
+ * the layers "all", or numbers and ranges from 0 on ("7", "0-3"). NIB_E_USAGE: the engine has no weights. */
+NIB_API nib_status nib_engine_kv(const nib_engine *engine, char **json, nib_error *err);
+
 /* Traffic between disk and memory, of all sessions of the engine. */
 typedef struct nib_traffic {
     uint64_t loaded;   /* bytes read while the engine was opened */

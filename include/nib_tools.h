@@ -277,10 +277,6 @@ typedef struct nib_profile_options {
 NIB_API nib_status nib_profile_model(const char *model, const nib_engine_options *options,
                                      const nib_profile_options *how, char **json, nib_error *err);
 
-/* The formats of keys and values of an engine, as JSON (*json, caller frees): [{"layers", "format"}], with
- * the layers "all", or numbers and ranges from 0 on ("7", "0-3"). NIB_E_USAGE: the engine has no weights. */
-NIB_API nib_status nib_engine_kv(const nib_engine *engine, char **json, nib_error *err);
-
 /* ---- a machine ----------------------------------------------------------------------------------- */
 
 /* NIB_E_USAGE if the environment names instruction sets that this machine lacks: NIBBLE_ISA, one set of

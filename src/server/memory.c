@@ -2,7 +2,6 @@
 #include "server/memory.h"
 
 #include "base/jsonx.h"
-#include "nib_tools.h"
 
 #include <string.h>
 
