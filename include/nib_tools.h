@@ -277,6 +277,14 @@ typedef struct nib_profile_options {
 NIB_API nib_status nib_profile_model(const char *model, const nib_engine_options *options,
                                      const nib_profile_options *how, char **json, nib_error *err);
 
+/* Statistics of the input channels of products (COMET, section 3.1), measured on the calibration prompts and
+ * kept. *json (caller frees): "n_token", "outlier" (a channel is one if its 99.9th percentile is above so
+ * many medians of its site), "sites": [{"layer" (null: output head), "products" ("q+k+v"), "channels",
+ * "outliers", "median" of the percentiles, "largest" value, "strongest": [{"channel", "ratio"}]}]. calib: as
+ * in nib_profile_options. Errors as nib_profile_model. */
+NIB_API nib_status nib_profile_channels(const char *model, const nib_engine_options *options,
+                                        const char *calib, char **json, nib_error *err);
+
 /* ---- a machine ----------------------------------------------------------------------------------- */
 
 /* NIB_E_USAGE if the environment names instruction sets that this machine lacks: NIBBLE_ISA, one set of

@@ -40,6 +40,8 @@ check "and shows what was measured" grep -q 'layer   1' "$tmp/out"
 check "also that it is not kept" grep -q ', not kept' "$tmp/out"
 run profile "$profiled" --json
 check "in JSON too" [ "$(json 'd["path"] is None and len(d["a16_layers"]) <= 2')" = True ]
+run profile "$profiled" --channels --json
+check "so do the statistics of channels" [ "$(json 'all(0 <= s["outliers"] <= s["channels"] for s in d["sites"]) and d["sites"][-1]["layer"] is None')" = True ]
 run profile "$profiled" -o "$tmp/file/x.json"
 check "a file that was asked for is an error" [ $code = 1 ]
 run quantize "$model" -o "$tmp/nowhere/out.gguf"

@@ -7,6 +7,7 @@
 #include "profile/profile_file.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { N_STAT = 3, UPPER_OF = 1000 /* one value of so many is above the percentile */, MAX_TOP = 64 };
@@ -165,4 +166,15 @@ nib_status channels_get(const char *name, const nib_engine_options *options, con
 void channels_clear(channel_stats *c) {
     for (int i = 0; i < N_STAT; i++)
         imatrix_clear(stat_at(c, i));
+}
+
+static int by_value(const void *a, const void *b) {
+    const float x = *(const float *)a, y = *(const float *)b;
+    return x < y ? -1 : x > y;
+}
+
+float channels_median(const float *x, int64_t n, float *scratch) {
+    memcpy(scratch, x, (size_t)n * sizeof *x);
+    qsort(scratch, (size_t)n, sizeof *scratch, by_value);
+    return n % 2 ? scratch[n / 2] : (scratch[n / 2 - 1] + scratch[n / 2]) / 2;
 }

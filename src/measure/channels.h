@@ -6,6 +6,10 @@
 
 #include "measure/product_inputs.h"
 
+/* A channel has outliers if its 99.9th percentile is above so many times the median of its site.
+ * COMET does not state its threshold; LLM.int8 (arXiv 2208.07339) has outliers from 6 times the others on. */
+#define CHANNELS_OUTLIER 6.0
+
 /* Each has a value for each channel of each site (imatrix.mean). */
 typedef struct channel_stats {
     model_imatrix square;  /* mean of x^2 */
@@ -18,5 +22,7 @@ typedef struct channel_stats {
 nib_status channels_get(const char *name, const nib_engine_options *options, const calibration *c,
                         const model *m, channel_stats *out, nib_error *err);
 void channels_clear(channel_stats *c); /* zeroed is fine */
+/* The median of n > 0 values; scratch: [n]. */
+float channels_median(const float *x, int64_t n, float *scratch);
 
 #endif

@@ -11,17 +11,6 @@
 
 /* ---- orders ---- */
 
-static int by_value(const void *a, const void *b) {
-    const float x = *(const float *)a, y = *(const float *)b;
-    return x < y ? -1 : x > y;
-}
-
-static float median_of(const float *x, int64_t n, float *scratch) {
-    memcpy(scratch, x, (size_t)n * sizeof *x);
-    qsort(scratch, (size_t)n, sizeof *scratch, by_value);
-    return n % 2 ? scratch[n / 2] : (scratch[n / 2 - 1] + scratch[n / 2]) / 2;
-}
-
 static int by_strength(const void *a, const void *b, void *user) {
     const float *strength = user;
     const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
@@ -35,7 +24,7 @@ int permute_order(const float *strength, int64_t n, double factor, int32_t *orde
     int n_out = 0;
     if (!scratch)
         return -1;
-    const double bound = factor * (double)median_of(strength, n, scratch);
+    const double bound = factor * (double)channels_median(strength, n, scratch);
     mem_free(scratch);
     for (int64_t i = 0; i < n; i++)
         if ((double)strength[i] > bound)
@@ -50,7 +39,7 @@ int permute_order(const float *strength, int64_t n, double factor, int32_t *orde
 /* The strength of each channel of an axis: the largest, over the sites of the axis, of what it is there
  * relative to the site's median. So all sites of the residual stream count alike. */
 static void add_strength(const float *stat, int64_t k, float *scratch, float *strength) {
-    const float middle = median_of(stat, k, scratch);
+    const float middle = channels_median(stat, k, scratch);
     for (int64_t i = 0; i < k && middle > 0; i++)
         strength[i] = NUM_MAX(strength[i], stat[i] / middle);
 }

@@ -296,9 +296,6 @@ static bool find_method(const char *name, method *out) {
     return false;
 }
 
-/* COMET does not state its threshold. LLM.int8 (arXiv 2208.07339) has outliers from 6 times the others on. */
-static const double OUTLIER = 6;
-
 /* --permute: finds the order of channels, and which blocks of them have 8 bits. */
 static nib_status permute(job *j, nib_error *err) {
     calibration c;
@@ -309,7 +306,7 @@ static nib_status permute(job *j, nib_error *err) {
                         "--permute: expected method rtn, found %s: run it on the permuted file",
                         j->q->method);
     NIB_TRY(measure_prompts(j->model, &j->options, j->q->calib, true, &c, err));
-    const permute_options how = {j->q->outlier > 0 ? j->q->outlier : OUTLIER, j->q->share8 / 100};
+    const permute_options how = {j->q->outlier > 0 ? j->q->outlier : CHANNELS_OUTLIER, j->q->share8 / 100};
     const nib_status status = permute_open(&j->permute, j->m, j->model, &j->options, &c, &how, err);
     calibration_clear(&c);
     j->report->n_first = j->permute.n_outlier;

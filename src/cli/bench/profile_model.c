@@ -127,6 +127,45 @@ static void show_kv(const terminal *s, const json_t *doc) {
     show_story(s, doc);
 }
 
+static void show_channels(const terminal *s, const json_t *doc) {
+    const json_t *site;
+    char name[32], strongest[96];
+    size_t i, c;
+    terminal_line(s, "channels with outliers: 99.9th percentile above %g medians, %lld tokens",
+                  field_real(doc, "outlier"), field_int(doc, "n_token"));
+    terminal_line(s, "%-10s%-14s%9s%9s%10s%10s  %s", "", "products", "channels", "outliers", "median",
+                  "largest", "strongest (in medians)");
+    json_array_foreach(json_object_get(doc, "sites"), i, site) {
+        const json_t *one;
+        int n = 0;
+        snprintf(name, sizeof name, "layer %lld", field_int(site, "layer"));
+        strongest[0] = 0;
+        json_array_foreach(json_object_get(site, "strongest"), c, one) if ((size_t)n < sizeof strongest) n +=
+            snprintf(strongest + n, sizeof strongest - (size_t)n, "%s%lld: %.1f", c ? ", " : "",
+                     field_int(one, "channel"), field_real(one, "ratio"));
+        terminal_line(s, "%-10s%-14s%9lld%9lld%10.3g%10.3g  %s",
+                      json_is_null(json_object_get(site, "layer")) ? "head" : name,
+                      field_text(site, "products"), field_int(site, "channels"), field_int(site, "outliers"),
+                      field_real(site, "median"), field_real(site, "largest"), strongest);
+    }
+}
+
+int profile_channels_run(const cli_args *args) {
+    nib_engine_options options;
+    nib_error err;
+    char *text = NULL;
+    json_t *doc;
+    cli_engine_options(args, &options);
+    const nib_status status = nib_profile_channels(args->model, &options, args->calib, &text, &err);
+    const int code = cli_document_of(status, text, &err, &doc);
+    if (code || args->json)
+        return code ? code : cli_write_json(doc, args);
+    const terminal s = terminal_open(args, stdout);
+    show_channels(&s, doc);
+    json_decref(doc);
+    return 0;
+}
+
 int profile_model_run(const cli_args *args) {
     const nib_profile_options how = {.calib = args->calib,
                                      .costs = args->costs,

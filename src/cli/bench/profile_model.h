@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 
-int profile_model_run(const cli_args *args); /* returns an exit code */
+int profile_channels_run(const cli_args *args); /* the activations of each channel */
+int profile_model_run(const cli_args *args);    /* returns an exit code */
 
 #endif
