@@ -92,9 +92,20 @@ typedef struct block_iq4_xs {
     uint8_t d[2], scales_h[2], scales_l[4], qs[128]; /* 8 scales of 6 bits, 32 is zero */
 } block_iq4_xs;
 
+/* 256 values -1, 0 or 1 and one scale. tq1: five of them are the digits of a byte in base 3, the last 16 four
+ * to a byte; tq2: two bits of element 128 c + 32 s + l at bits 2 s of qs[32 c + l]. */
+typedef struct block_tq1_0 {
+    uint8_t qs[48], qh[4], d[2];
+} block_tq1_0;
+typedef struct block_tq2_0 {
+    uint8_t qs[64], d[2];
+} block_tq2_0;
+
 extern const int8_t iq4_values[16];   /* IQ4_NL, IQ4_XS */
 extern const int8_t mxfp4_values[16]; /* e2m1, doubled */
 
+/* The 256 values of a block of TQ1_0 plus one: 0...2. */
+void block_tq1_0_codes(const block_tq1_0 *b, uint8_t *codes);
 /* Unpacks the eight 6-bit scales and minima of Q4_K and Q5_K, each 0...63. */
 void block_k_scales(const uint8_t packed[12], uint8_t scale[8], uint8_t min[8]);
 /* Unpacks the sixteen 6-bit scales of Q3_K, -32...31. */

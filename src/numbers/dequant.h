@@ -17,7 +17,7 @@ dequantize_fn dequantize_n4g32, dequantize_n4g64, dequantize_n4g128;
 dequantize_fn dequantize_n2g64, dequantize_n3g64, dequantize_c3, dequantize_c4;
 dequantize_fn dequantize_c3o45, dequantize_c4o45, dequantize_c3o100, dequantize_c4o100;
 dequantize_fn dequantize_q2_k, dequantize_q3_k, dequantize_q4_k, dequantize_q5_k, dequantize_q6_k;
-dequantize_fn dequantize_iq4_xs;
+dequantize_fn dequantize_iq4_xs, dequantize_tq1_0, dequantize_tq2_0;
 
 quantize_fn quantize_f32, quantize_f16, quantize_bf16;
 quantize_fn quantize_q4_0, quantize_q4_1, quantize_q5_0, quantize_q5_1, quantize_q8_0;

@@ -125,3 +125,40 @@ void dequantize_iq4_xs(const void *blocks, float *out, int64_t n) {
         }
     }
 }
+
+/* Writes digit `at` of each of n bytes: a byte is the fraction 0.d0d1d2... in base 3, times 256 and rounded
+ * up. */
+static void digits(const uint8_t *bytes, int n, int at, uint8_t *codes) {
+    static const uint8_t power[5] = {1, 3, 9, 27, 81};
+    for (int i = 0; i < n; i++)
+        codes[i] = (uint8_t)((uint8_t)(bytes[i] * power[at]) * 3 >> 8);
+}
+
+void block_tq1_0_codes(const block_tq1_0 *b, uint8_t *codes) {
+    for (int i = 0; i < 5; i++) {
+        digits(b->qs, 32, i, codes + 32 * i);
+        digits(b->qs + 32, 16, i, codes + 160 + 16 * i);
+    }
+    for (int i = 0; i < 4; i++)
+        digits(b->qh, 4, i, codes + 240 + 4 * i);
+}
+
+void dequantize_tq1_0(const void *blocks, float *out, int64_t n) {
+    const block_tq1_0 *b = blocks;
+    uint8_t codes[256];
+    for (int64_t i = 0; i < n / 256; i++, b++, out += 256) {
+        const float d = block_half(b->d);
+        block_tq1_0_codes(b, codes);
+        for (int j = 0; j < 256; j++)
+            out[j] = d * (float)(codes[j] - 1);
+    }
+}
+
+void dequantize_tq2_0(const void *blocks, float *out, int64_t n) {
+    const block_tq2_0 *b = blocks;
+    for (int64_t i = 0; i < n / 256; i++, b++, out += 256) {
+        const float d = block_half(b->d);
+        for (int j = 0; j < 256; j++)
+            out[j] = d * (float)((b->qs[j / 128 * 32 + j % 32] >> j % 128 / 32 * 2 & 3) - 1);
+    }
+}

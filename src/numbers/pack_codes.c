@@ -276,6 +276,31 @@ static void read_iq4_xs(const void *blocks, int n, uint8_t *codes, const pack_si
     }
 }
 
+/* A block's scale stands for both of its packed groups. */
+static void ternary_scales(const pack_sink *s, const uint8_t d[2]) {
+    s->wide[0] = s->wide[s->step] = block_u16(d);
+}
+
+static void read_tq1_0(const void *blocks, int n, uint8_t *codes, const pack_sink *s) {
+    const block_tq1_0 *b = blocks;
+    (void)n;
+    ternary_scales(s, b->d);
+    block_tq1_0_codes(b, codes);
+    for (int i = 0; i < 256; i++)
+        codes[i]++;
+}
+
+/* Two bits may also say 2, which the packed codes need a third bit for. */
+static void read_tq2_0(const void *blocks, int n, uint8_t *codes, const pack_sink *s) {
+    const block_tq2_0 *b = blocks;
+    (void)n;
+    ternary_scales(s, b->d);
+    for (int c = 0; c < 2; c++)
+        for (int f = 0; f < 4; f++)
+            for (int l = 0; l < 32; l++)
+                codes[128 * c + 32 * f + l] = (uint8_t)((b->qs[32 * c + l] >> 2 * f & 3) + 3);
+}
+
 #define FORMAT(type_, bits_, asym_, group_, scale_, table_)                                                  \
     {                                                                                                        \
         .layout = PACK_TILE, .type = type_, .bits = bits_, .asym = asym_, .group = group_,                   \
@@ -308,6 +333,8 @@ static const pack_reader readers[] = {
     ROW(Q6_K, 256, 6, 0, 16, SUPER, NONE, read_q6_k),
     ROW(IQ4_NL, 32, 4, 0, 32, F16, IQ4NL, read_q4_0),
     ROW(IQ4_XS, 256, 4, 0, 32, SUPER, IQ4NL, read_iq4_xs),
+    ROW(TQ1_0, 256, 2, 0, 128, F16, NONE, read_tq1_0),
+    ROW(TQ2_0, 256, 3, 0, 128, F16, NONE, read_tq2_0),
     ROW(N2G64, 64, 2, 1, 64, F16, NONE, read_n2g64),
     ROW(N3G64, 64, 3, 1, 64, F16, NONE, read_n3g64),
     ROW(N4G32, 32, 4, 1, 32, ZERO, NONE, read_n4g32),
