@@ -1,7 +1,9 @@
-/* Streaming under a cap gives the bits of the resident weights: for matrices that are stored transposed, with
- * sliding windows, from split files, and from a file that is not in the page cache. */
+/* Streaming under a cap gives the bits of the resident weights: for number formats of files (and the
+ * values of the model in F32), for matrices that are stored transposed, with sliding windows, from split
+ * files, and from a file that is not in the page cache. */
 #include "base/file.h"
 #include "nib.h"
+#include "nib_tools.h"
 #include "support/faults.h"
 #include "support/logits.h"
 #include "support/process.h"
@@ -12,6 +14,7 @@
 #include "memory/ledger.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -27,8 +30,8 @@ enum { N_TOKEN = SANITIZED ? 20 : 40 };
 
 static const tiny_shape shape = {TYPE_Q8_0, 6, 256, 768, 8, 2, 2048, 128, true};
 
-/* Logits of every position; caller frees. cap NIB_AUTO: resident. */
-static logits_rows forward(const char *path, uint64_t cap) {
+/* Logits of every position; caller frees. cap NIB_AUTO: resident. activation: its bits. */
+static logits_rows forward_with(const char *path, uint64_t cap, int activation) {
     int32_t tokens[N_TOKEN];
     nib_engine_options o;
     nib_engine *e = NULL;
@@ -39,6 +42,7 @@ static logits_rows forward(const char *path, uint64_t cap) {
     o.n_thread = 2;
     o.n_batch = 17; /* several passes, with the cache's window across their ends */
     o.ram = cap;
+    o.activation = activation;
     o.stream = cap != NIB_AUTO;
     if (nib_engine_open(path, &o, &e, &err) || nib_session_open(e, NULL, &s, &err))
         fail_msg("%s: %s", path, err.message);
@@ -53,6 +57,10 @@ static logits_rows forward(const char *path, uint64_t cap) {
     return r;
 }
 
+static logits_rows forward(const char *path, uint64_t cap) {
+    return forward_with(path, cap, 8);
+}
+
 /* The resident logits; the caller frees them. */
 static logits_rows check_same(const char *path) {
     uint64_t headroom = tiny_model_half_bytes(path);
@@ -60,6 +68,48 @@ static logits_rows check_same(const char *path) {
     assert_memory_equal(whole.data, part.data, logits_bytes(&whole));
     free(part.data);
     return whole;
+}
+
+/* Root mean square of the differences, relative to b. */
+static double distance(const logits_rows *a, const logits_rows *b) {
+    double error = 0, size = 0;
+    for (size_t i = 0; i < logits_bytes(a) / sizeof *a->data; i++) {
+        error += pow((double)a->data[i] - (double)b->data[i], 2);
+        size += pow((double)b->data[i], 2);
+    }
+    return sqrt(error / size);
+}
+
+/* `quantize` writes each value of the blocks as a float. */
+static const char *as_floats(const char *path) {
+    nib_engine_options o;
+    nib_engine_options_init(&o);
+    nib_quantize_report r;
+    nib_error err = {0};
+    const char *out = temp_path("floats.gguf");
+    unlink(out);
+    const nib_quantize_options q = {.out = out, .type = "f32", .imatrix = "none"};
+    if (nib_quantize(path, &o, &q, &r, &err))
+        fail_msg("%s", err.message);
+    return out;
+}
+
+static void formats_of_files(void **state) {
+    (void)state;
+    static const type_id types[] = {TYPE_IQ1_M, TYPE_IQ2_XS, TYPE_IQ3_XXS,
+                                    TYPE_IQ3_S, TYPE_TQ1_0,  TYPE_NVFP4};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const tiny_shape of = {types[i], 6, 256, 768, 4, 2, 512, 64, true};
+        const char *path = tiny_model("format.gguf", &of);
+        free(check_same(path).data);
+        logits_rows packed = forward_with(path, NIB_AUTO, 16), floats = forward(as_floats(path), NIB_AUTO);
+        const double found = distance(&packed, &floats);
+        if (!(found <
+              1e-2)) /* layers of random blocks enlarge what rounding leaves; an error gives about 1 */
+            fail_msg("%s: %g from the model in F32", type_get(types[i])->name, found);
+        free(packed.data);
+        free(floats.data);
+    }
 }
 
 static void transposed_weights(void **state) {
@@ -281,6 +331,7 @@ static void every_read_of_a_split_model(void **state) {
 int main(void) {
     process_counted();
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(formats_of_files),
         cmocka_unit_test(transposed_weights),
         cmocka_unit_test(windows),
         cmocka_unit_test(split_files),

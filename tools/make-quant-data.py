@@ -24,6 +24,8 @@ DEQUANTIZED = {
     "q8_0": (T.Q8_0, [0]), "q2_k": (T.Q2_K, [80, 82]), "q3_k": (T.Q3_K, [108]), "q4_k": (T.Q4_K, [0, 2]),
     "q5_k": (T.Q5_K, [0, 2]), "q6_k": (T.Q6_K, [208]), "iq4_nl": (T.IQ4_NL, [0]), "iq4_xs": (T.IQ4_XS, [0]),
     "mxfp4": (T.MXFP4, []), "tq1_0": (T.TQ1_0, [52]), "tq2_0": (T.TQ2_0, [64]),
+    "iq1_s": (T.IQ1_S, [0]), "iq1_m": (T.IQ1_M, []), "iq2_xxs": (T.IQ2_XXS, [0]), "iq2_xs": (T.IQ2_XS, [0]),
+    "iq2_s": (T.IQ2_S, [0]), "iq3_xxs": (T.IQ3_XXS, [0]), "iq3_s": (T.IQ3_S, [0]), "nvfp4": (T.NVFP4, []),
 }
 QUANTIZED = {"f16": T.F16, "bf16": T.BF16, "q4_0": T.Q4_0, "q4_1": T.Q4_1, "q5_0": T.Q5_0, "q5_1": T.Q5_1,
              "q8_0": T.Q8_0}
@@ -41,6 +43,13 @@ def random_blocks(qtype, halves):
         sane = (rng.standard_normal(n) * 0.02).astype(np.float16).view(np.uint16)
         sane[: len(EXTREME)] = EXTREME if at == halves[0] else rng.permutation(EXTREME)
         blocks[:, at: at + 2] = sane.view(np.uint8).reshape(n, 2)
+    if qtype == T.IQ1_M:  # the half has four bits in the top of each of four words
+        sane = (rng.standard_normal(n) * 0.02).astype(np.float16).view(np.uint16)
+        sane[: len(EXTREME)] = EXTREME
+        words = blocks[:, 48:56].copy().view(np.uint16)
+        for i in range(4):
+            words[:, i] = (words[:, i] & 0x0fff) | ((sane >> 4 * i & 15) << 12)
+        blocks[:, 48:56] = words.view(np.uint8)
     if qtype == T.MXFP4:
         blocks[:8, 0] = [0, 1, 2, 3, 126, 127, 254, 255]
         blocks[8:, 0] = rng.integers(100, 140, n - 8)

@@ -37,6 +37,12 @@ typedef struct block_mxfp4 {
     uint8_t e, qs[16]; /* e: the exponent of the scale, biased by 127 */
 } block_mxfp4;
 
+/* 64 elements in groups of 16, codes of e2m1 in the order of block_q4_0 in each group. A group's scale is an
+ * f8_e4m3 without sign (e: 4 bits, m: 3). */
+typedef struct block_nvfp4 {
+    uint8_t scale[4], qs[4][8];
+} block_nvfp4;
+
 /* 64 elements, scale and minimum; qs: two bits of element i + 16 j at bits 2 j of qs[i]; qh: third bits. */
 typedef struct block_n2g64 {
     uint8_t d[2], m[2], qs[16];
@@ -112,6 +118,8 @@ void block_k_scales(const uint8_t packed[12], uint8_t scale[8], uint8_t min[8]);
 void block_q3_k_scales(const uint8_t packed[12], int8_t scale[16]);
 /* Unpacks the eight 6-bit scales of IQ4_XS, -32...31. */
 void block_iq4_xs_scales(const block_iq4_xs *b, int8_t scale[8]);
+/* NVFP4's scale for the doubled code book, a half: m * 2^-10 or (8 + m) * 2^(e - 11); NaN counts as 0. */
+uint16_t block_nvfp4_scale(uint8_t scale);
 /* MXFP4's scale for the doubled code book: 2^(e - 128), exact down to the subnormal ones. */
 float block_mxfp4_scale(uint8_t e);
 

@@ -5,6 +5,7 @@
 #include "numbers/dequant.h"
 #include "numbers/types.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -138,6 +139,25 @@ void dequantize_n4g64(const void *blocks, float *out, int64_t n) {
 }
 void dequantize_n4g128(const void *blocks, float *out, int64_t n) {
     dequantize_n4(blocks, out, n, 128);
+}
+
+uint16_t block_nvfp4_scale(uint8_t scale) {
+    const int e = scale >> 3 & 15, m = scale & 7;
+    if (scale == 127)
+        return 0;
+    return half_from_float(e ? ldexpf((float)(8 + m), e - 11) : (float)m * 0x1p-10f);
+}
+
+void dequantize_nvfp4(const void *blocks, float *out, int64_t n) {
+    const block_nvfp4 *b = blocks;
+    for (int64_t i = 0; i < n / 64; i++, b++)
+        for (int g = 0; g < 4; g++, out += 16) {
+            const float d = half_to_float(block_nvfp4_scale(b->scale[g]));
+            for (int j = 0; j < 8; j++) {
+                out[j] = d * (float)mxfp4_values[b->qs[g][j] & 15];
+                out[j + 8] = d * (float)mxfp4_values[b->qs[g][j] >> 4];
+            }
+        }
 }
 
 /* nibble's own rows: an f16 scale and the codebook, then blocks. */

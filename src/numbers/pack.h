@@ -34,9 +34,18 @@ typedef enum pack_scale {
                       the row is 8-bit integers with one scale, and groups are summed as integers (QServe) */
 } pack_scale;
 
-/* The values of non-uniform codes. IQ4NL, MXFP4: 4 bits, the same 16 values for all rows. BOOK: 3 or 4 bits,
- * each row has its own 8 or 16 signed bytes. */
-typedef enum pack_table { PACK_TABLE_NONE, PACK_TABLE_IQ4NL, PACK_TABLE_MXFP4, PACK_TABLE_BOOK } pack_table;
+/* The values of non-uniform codes. BOOK: 3 or 4 bits, each row has its own 8 or 16 signed bytes. The others
+ * are the same for all rows: 16 values of 4 bits (IQ4NL, MXFP4, IQ3, ODD) or 8 of 3 bits (IQ1, IQ2). */
+typedef enum pack_table {
+    PACK_TABLE_NONE,
+    PACK_TABLE_IQ4NL,
+    PACK_TABLE_MXFP4,
+    PACK_TABLE_BOOK,
+    PACK_TABLE_IQ1,
+    PACK_TABLE_IQ2,
+    PACK_TABLE_IQ3,
+    PACK_TABLE_ODD /* IQ3_S */
+} pack_table;
 
 /* The packing of PACK_TILE, that is, how the bits of its codes are arranged: in as few parts as the width
  * allows (read by the strategies Padding and Split), or in one plane for each bit (read by Bitwise too). */

@@ -4,6 +4,7 @@
 
 #include "base/num.h"
 #include "numbers/blocks.h"
+#include "numbers/iq.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -178,6 +179,18 @@ static void read_mxfp4(const void *blocks, int n, uint8_t *codes, const pack_sin
     }
 }
 
+static void read_nvfp4(const void *blocks, int n, uint8_t *codes, const pack_sink *s) {
+    const block_nvfp4 *b = blocks;
+    for (int i = 0; i < n; i++)
+        for (int g = 0; g < 4; g++, codes += 16) {
+            s->wide[(4 * i + g) * s->step] = block_nvfp4_scale(b[i].scale[g]);
+            for (int j = 0; j < 8; j++) {
+                codes[j] = b[i].qs[g][j] & 15;
+                codes[j + 8] = b[i].qs[g][j] >> 4;
+            }
+        }
+}
+
 /* The file's minimum is subtracted, the packed one is added, so its factor changes sign. */
 static void super_scales(const pack_sink *s, const uint8_t d[2], const uint8_t dmin[2]) {
     s->wide[0] = block_u16(d);
@@ -276,6 +289,28 @@ static void read_iq4_xs(const void *blocks, int n, uint8_t *codes, const pack_si
     }
 }
 
+static void read_grid(iq_read *read, int n_group, const void *block, uint8_t *codes, const pack_sink *s) {
+    iq_block b;
+    read(block, &b);
+    s->wide[0] = b.d;
+    for (int g = 0; g < n_group; g++)
+        s->narrow[g * s->step] = b.scale[g];
+    memcpy(codes, b.code, sizeof b.code);
+}
+
+#define READ_GRID(name, n_group)                                                                             \
+    static void read_##name(const void *blocks, int n, uint8_t *codes, const pack_sink *s) {                 \
+        (void)n;                                                                                             \
+        read_grid(iq_read_##name, n_group, blocks, codes, s);                                                \
+    }
+READ_GRID(iq1_s, 8)
+READ_GRID(iq1_m, 16)
+READ_GRID(iq2_xxs, 8)
+READ_GRID(iq2_xs, 16)
+READ_GRID(iq2_s, 16)
+READ_GRID(iq3_xxs, 8)
+READ_GRID(iq3_s, 8)
+
 /* A block's scale stands for both of its packed groups. */
 static void ternary_scales(const pack_sink *s, const uint8_t d[2]) {
     s->wide[0] = s->wide[s->step] = block_u16(d);
@@ -333,6 +368,13 @@ static const pack_reader readers[] = {
     ROW(Q6_K, 256, 6, 0, 16, SUPER, NONE, read_q6_k),
     ROW(IQ4_NL, 32, 4, 0, 32, F16, IQ4NL, read_q4_0),
     ROW(IQ4_XS, 256, 4, 0, 32, SUPER, IQ4NL, read_iq4_xs),
+    ROW(IQ1_S, 256, 3, 0, 32, SUPER, IQ1, read_iq1_s),
+    ROW(IQ1_M, 256, 3, 0, 16, SUPER, IQ1, read_iq1_m),
+    ROW(IQ2_XXS, 256, 3, 0, 32, SUPER, IQ2, read_iq2_xxs),
+    ROW(IQ2_XS, 256, 3, 0, 16, SUPER, IQ2, read_iq2_xs),
+    ROW(IQ2_S, 256, 3, 0, 16, SUPER, IQ2, read_iq2_s),
+    ROW(IQ3_XXS, 256, 4, 0, 32, SUPER, IQ3, read_iq3_xxs),
+    ROW(IQ3_S, 256, 4, 0, 32, SUPER, ODD, read_iq3_s),
     ROW(TQ1_0, 256, 2, 0, 128, F16, NONE, read_tq1_0),
     ROW(TQ2_0, 256, 3, 0, 128, F16, NONE, read_tq2_0),
     ROW(N2G64, 64, 2, 1, 64, F16, NONE, read_n2g64),
@@ -344,6 +386,7 @@ static const pack_reader readers[] = {
     ROW(N4G64, 64, 5, 0, 64, F16, NONE, read_n4g64_wide),
     ROW(N4G128, 128, 5, 0, 128, F16, NONE, read_n4g128_wide),
     ROW(MXFP4, 32, 4, 0, 32, E8M0, MXFP4, read_mxfp4),
+    ROW(NVFP4, 64, 4, 0, 16, F16, MXFP4, read_nvfp4),
     BOOKS(C3, 64, 3, 0, read_c3),
     BOOKS(C4, 32, 4, 0, read_c4),
     BOOKS(C3O45, 64, 3, 45, read_c3),

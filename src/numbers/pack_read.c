@@ -26,7 +26,7 @@ void tile_read_scale(const pack_format *f, const void *scales, int g, int row, f
         *min = 0 - *scale * (float)at[2 * PACK_PANEL + r]; /* never -0 */
         break;
     default:
-        *scale = block_half(base + 2 * r) * (float)(int8_t)at[r];
+        *scale = block_half(base + 2 * r) * tile_table_unit(f->table) * (float)(int8_t)at[r];
         *min = f->asym ? block_half(base + 2 * m) * (float)(int8_t)at[m] : 0;
     }
 }

@@ -116,8 +116,17 @@ static inline const uint16_t *tile_outliers_at(const pack_format *f, const void 
 static inline int tile_zero(const pack_format *f) {
     return f->asym ? 0 : f->table != PACK_TABLE_NONE ? 128 : 1 << f->bits >> 1;
 }
-/* Table entries, +128, for each 4-bit code; not for PACK_TABLE_BOOK. */
+/* Table entries, +128, for each code; not for PACK_TABLE_BOOK. */
 const uint8_t *tile_table(int table);
+/* Bits of a table's entries when half of their range is added to make them unsigned. */
+static inline int tile_table_bits(int table) {
+    return table == PACK_TABLE_IQ2 ? 7 : table == PACK_TABLE_IQ3 ? 6 : table == PACK_TABLE_IQ4NL ? 8 : 5;
+}
+/* The value of an entry of 1, a power of two. Where it is not 1 the scales are PACK_SCALE_SUPER, whose halves
+ * are multiplied by it after they became floats: as a half, a small product could not be exact. */
+static inline float tile_table_unit(int table) {
+    return table == PACK_TABLE_IQ1 || table == PACK_TABLE_IQ2 ? 0.125f : table == PACK_TABLE_IQ3 ? 0.5f : 1;
+}
 
 /* Whether a tile has several groups, each with its own scale, as file types have them. */
 static inline bool tile_short_groups(const pack_format *f) {

@@ -52,7 +52,29 @@ static void fix_scales(type_id type, uint8_t *block, matrix_kind kind, uint64_t 
     case TYPE_Q5_0:
     case TYPE_Q8_0:
     case TYPE_IQ4_NL:
+    case TYPE_IQ1_S:
+    case TYPE_IQ2_XXS:
+    case TYPE_IQ2_XS:
+    case TYPE_IQ2_S:
+    case TYPE_IQ3_XXS:
+    case TYPE_IQ3_S:
     case TYPE_IQ4_XS: put_half(block, kind, s); break;
+    case TYPE_IQ1_M: { /* four bits in the top of each of four words */
+        uint8_t half[2];
+        put_half(half, kind, s);
+        for (int i = 0; i < 4; i++)
+            block[49 + 2 * i] = (uint8_t)((block[49 + 2 * i] & 15) | (half[i / 2] >> i % 2 * 4 & 15) << 4);
+        break;
+    }
+    case TYPE_TQ1_0: put_half(((block_tq1_0 *)(void *)block)->d, kind, s); break;
+    case TYPE_TQ2_0: put_half(((block_tq2_0 *)(void *)block)->d, kind, s); break;
+    case TYPE_NVFP4:
+        for (int g = 0; g < 4; g++)
+            block[g] = (uint8_t)(kind == MATRIX_TINY      ? random_next(s) % 3
+                                 : kind == MATRIX_ZERO    ? 0
+                                 : kind == MATRIX_LARGEST ? 56
+                                                          : random_next(s) % 48);
+        break;
     case TYPE_N4G32:
     case TYPE_N4G64:
     case TYPE_N4G128:

@@ -213,7 +213,8 @@ static linear_kernel one_kernel(const pack_format *f) {
                                          linear_one<7, false>,
                                          linear_one<8, false>};
     if (table_kind_of(f) == TABLE_SHARED)
-        return bits == 4 && !halves ? linear_one<4, false, TABLE_SHARED> : nullptr;
+        return bits == 4 && !halves && tile_table_unit(f->table) == 1 ? linear_one<4, false, TABLE_SHARED>
+                                                                      : nullptr;
     if (table_kind_of(f) == TABLE_BOOK)
         return bits == 4   ? linear_one<4, false, TABLE_BOOK>
                : bits == 3 ? linear_one<3, false, TABLE_BOOK>

@@ -42,7 +42,7 @@ static void column_scales(const pack_format *f, const uint8_t *base, int g, vf *
     } else if (f->scale == PACK_SCALE_SUPER) {
         const uint16_t *d = (const uint16_t *)(const void *)base;
         for (int r = 0; r < LANES; r++)
-            scales[r] = (float)(int8_t)at[r];
+            scales[r] = (float)(int8_t)at[r] * tile_table_unit(f->table);
         *scale = v_mul(v_load_f16(d), v_load(scales));
         for (int r = 0; r < LANES && f->asym; r++)
             mins[r] = (float)(int8_t)at[PACK_PANEL + r];

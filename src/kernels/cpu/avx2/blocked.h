@@ -146,7 +146,7 @@ LANES_INLINE void unpack_groups(int scale, bool asym, block *b, int64_t first, i
     const bool super = scale == PACK_SCALE_SUPER;
     const uint8_t *at = c->scales + tile_scale_start(f);
     const int64_t step = tile_scale_step(f);
-    const vf d = super ? v_load_f16((const void *)c->scales) : v_zero();
+    const vf d = super ? tile_supers(c->scales, f->table) : v_zero();
     const vf d_min = super && asym ? v_load_f16((const void *)(c->scales + 2 * PACK_PANEL)) : v_zero();
     for (int64_t g = first; g < first + n; g++, at += step) {
         v_store(b->scale[g], tile_scale(at, scale, &d));
@@ -196,6 +196,10 @@ static void unpack(const block_job *j, int64_t c0, int64_t c1) {
         case 7: UNPACK(7, PACK_TABLE_NONE); break;
         case 8: UNPACK_8(8, PACK_TABLE_NONE); break;
         case -PACK_TABLE_IQ4NL: UNPACK_8(4, PACK_TABLE_IQ4NL); break;
+        case -PACK_TABLE_IQ1: UNPACK(3, PACK_TABLE_IQ1); break;
+        case -PACK_TABLE_IQ2: UNPACK(3, PACK_TABLE_IQ2); break;
+        case -PACK_TABLE_IQ3: UNPACK(4, PACK_TABLE_IQ3); break;
+        case -PACK_TABLE_ODD: UNPACK(4, PACK_TABLE_ODD); break;
         default: UNPACK(4, PACK_TABLE_MXFP4); break;
         }
 #undef UNPACK_8
@@ -358,7 +362,7 @@ static const blocked_kernel blocked_kernels[] = {DOT_SHORT_KINDS(ROW_SHORT) DOT_
 
 /* The first kernel for the same groups whose codes are at least as wide. f: a result of block_format. */
 static const blocked_kernel *blocked_for(const pack_format *f) {
-    const int bits = f->table == PACK_TABLE_IQ4NL ? 8 : f->table == PACK_TABLE_MXFP4 ? 5 : f->bits;
+    const int bits = f->table ? tile_table_bits(f->table) : f->bits;
     const kind of = tile_kind(f);
     for (size_t i = 0; i < NUM_COUNT(blocked_kernels); i++) {
         const blocked_kernel *k = &blocked_kernels[i];

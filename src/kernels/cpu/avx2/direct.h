@@ -144,7 +144,7 @@ static inline void direct_chunk(const tile_job *job, direct_panel *at, const uin
     at->next = at->codes + at->ahead;
     at->scales = f->group == PACK_GROUP_ROW ? panel + job->tail : at->codes + n * tile_code_bytes(f);
     if (f->scale == PACK_SCALE_SUPER) {
-        at->d = v_load_f16((const void *)at->scales);
+        at->d = tile_supers(at->scales, f->table);
         if (f->asym)
             at->d_min = v_load_f16((const void *)(at->scales + 2 * PACK_PANEL));
         at->scales += tile_scale_start(f);
@@ -244,6 +244,16 @@ LANES_INLINE void direct_panel_rows(const kind f, const scaling c, int nt, const
     X(u7g32_1, 7, 32, 1)                                                                                     \
     X(u8g32_1, 8, 32, 1)
 
+/* Codes of tables, with one row only; name, bits, table, group, scale. */
+#define DIRECT_TABLES(X)                                                                                     \
+    X(iq1_s, 3, IQ1, 32, SUPER)                                                                              \
+    X(iq1_m, 3, IQ1, 16, SUPER)                                                                              \
+    X(iq2_xxs, 3, IQ2, 32, SUPER)                                                                            \
+    X(iq2_s, 3, IQ2, 16, SUPER)                                                                              \
+    X(iq3_xxs, 4, IQ3, 32, SUPER)                                                                            \
+    X(iq3_s, 4, ODD, 32, SUPER)                                                                              \
+    X(nvfp4, 4, MXFP4, 16, F16)
+
 #define DIRECT_DEFINE_ROWS(name, nt, bits, table, group, scaling_)                                           \
     static void name##_##nt(const tile_job *job, direct_panel *at, int64_t m) {                              \
         direct_panel_rows((kind){bits, PACK_TABLE_##table, group}, scaling_, nt, job, at, m);                \
@@ -257,7 +267,10 @@ LANES_INLINE void direct_panel_rows(const kind f, const scaling c, int nt, const
     DIRECT_DEFINE_ROWS(name, 1, bits, table, group, ((scaling){asym, PACK_SCALE_##scale}))
 #define DIRECT_DEFINE_ALONE(name, bits, group, asym)                                                         \
     DIRECT_DEFINE_ROWS(name, 1, bits, NONE, group, ((scaling){asym, PACK_SCALE_F16}))
+#define DIRECT_DEFINE_TABLE(name, bits, table, group, scale)                                                 \
+    DIRECT_DEFINE_ROWS(name, 1, bits, table, group, ((scaling){0, PACK_SCALE_##scale}))
 DIRECT_KINDS(DIRECT_DEFINE)
+DIRECT_TABLES(DIRECT_DEFINE_TABLE)
 DIRECT_ALONE(DIRECT_DEFINE_ALONE)
 DIRECT_LONG(DIRECT_DEFINE_LONG)
 DIRECT_FORMATS(DIRECT_DEFINE_ONE)
@@ -268,11 +281,14 @@ DIRECT_FORMATS(DIRECT_DEFINE_ONE)
     {{bits, PACK_TABLE_##table, group}, {0, PACK_SCALE_F16}, {name##_1, name##_2, name##_4}},
 #define DIRECT_ROW_ALONE(name, bits, group, asym)                                                            \
     {{bits, PACK_TABLE_NONE, group}, {asym, PACK_SCALE_F16}, {name##_1, NULL, NULL}},
+#define DIRECT_ROW_TABLE(name, bits, table, group, scale)                                                    \
+    {{bits, PACK_TABLE_##table, group}, {0, PACK_SCALE_##scale}, {name##_1, NULL, NULL}},
 static const struct {
     kind f;
     scaling c;
     direct_fn fn[3]; /* 1, 2, 4 rows; NULL: one row only */
-} direct_kernels[] = {DIRECT_FORMATS(DIRECT_ROW) DIRECT_LONG(DIRECT_ROW_LONG) DIRECT_ALONE(DIRECT_ROW_ALONE)};
+} direct_kernels[] = {DIRECT_FORMATS(DIRECT_ROW) DIRECT_LONG(DIRECT_ROW_LONG) DIRECT_ALONE(DIRECT_ROW_ALONE)
+                          DIRECT_TABLES(DIRECT_ROW_TABLE)};
 
 static const direct_fn *direct_for(const pack_format *f) {
     const kind k = tile_kind(f);

@@ -16,24 +16,24 @@
 
 #include "kernels/cpu/avx2/tile.h"
 
+/* Bits of the numbers that are multiplied. */
+LANES_INLINE int dot_bits(const kind f) {
+    return f.table == PACK_TABLE_NONE ? f.bits : tile_table_bits(f.table);
+}
 /* Whether codes are multiplied as signed numbers. */
 LANES_INLINE bool dot_signed(const kind f) {
-    return f.bits == 8 || f.table == PACK_TABLE_IQ4NL;
+    return dot_bits(f) == 8;
 }
-/* Number of quads whose sum fits 16 bits. MXFP4's table has values from 4 to 28 (dot_table). */
+/* Number of quads whose sum fits 16 bits. */
 LANES_INLINE int dot_run(const kind f) {
-    return dot_signed(f)                 ? 1
-           : f.table == PACK_TABLE_MXFP4 ? 4
-           : f.bits <= 4                 ? 8
-           : f.bits == 5                 ? 4
-           : f.bits == 6                 ? 2
-                                         : 1;
+    const int bits = dot_bits(f);
+    return bits <= 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1;
 }
 /* log2 of the number that tile_correct subtracts from each code; 32: none. */
 LANES_INLINE int dot_zero_shift(const kind f, bool asym) {
     if (dot_signed(f))
         return asym ? 7 : 32;
-    return asym ? 32 : f.table == PACK_TABLE_MXFP4 ? 4 : f.bits - 1;
+    return asym ? 32 : dot_bits(f) - 1;
 }
 /* Whether a block stores 8-bit codes as two lines (blocked.h). In longer groups codes stay as they are. */
 LANES_INLINE bool dot_two_lines(const kind f) {
@@ -44,12 +44,13 @@ LANES_INLINE bool dot_two_lines(const kind f) {
 LANES_INLINE bool dot_halved(const kind f) {
     return dot_two_lines(f) && !DOT_SIGNS;
 }
-/* The table entries that are multiplied: signed, or with 16 added where that fits few bits. */
+/* The table entries that are multiplied: signed, or unsigned where that fits fewer bits. */
 LANES_INLINE __m256i dot_table(const kind f) {
     if (f.table == PACK_TABLE_NONE)
         return _mm256_setzero_si256();
     const __m256i entries = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)tile_table(f.table)));
-    return _mm256_sub_epi8(entries, _mm256_set1_epi8((char)(dot_signed(f) ? 128 : 128 - 16)));
+    return _mm256_sub_epi8(entries,
+                           _mm256_set1_epi8((char)(dot_signed(f) ? 128 : 128 - (1 << (dot_bits(f) - 1)))));
 }
 /* Half a line of codes, ready to be multiplied. */
 LANES_INLINE __m256i dot_codes(const kind f, const uint8_t *tile, __m256i table, int q, int half) {

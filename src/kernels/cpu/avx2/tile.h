@@ -70,6 +70,14 @@ LANES_INLINE __m256 tile_e8m0(const uint8_t *p) {
     return _mm256_castsi256_ps(_mm256_blendv_epi8(small, normal, _mm256_cmpgt_epi32(e, one)));
 }
 
+/* The 16 halves of a chunk with PACK_SCALE_SUPER, in the table's unit. */
+LANES_INLINE vf tile_supers(const uint8_t *p, int table) {
+    const float unit = tile_table_unit(table);
+    const vf d = v_load_f16((const void *)p);
+    const __m256 of = _mm256_set1_ps(unit);
+    return unit == 1 ? d : v_mul(d, BOTH(of, of));
+}
+
 /* The scale of a group, and (tile_min) its minimum. d, d_min: those of the chunk (SUPER only). */
 LANES_INLINE vf tile_scale(const uint8_t *at, int scale, const vf *d) {
     if (scale == PACK_SCALE_F16 || scale == PACK_SCALE_ZERO)

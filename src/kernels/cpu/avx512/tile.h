@@ -53,6 +53,13 @@ LANES_INLINE __m512 tile_bytes(const uint8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)));
 }
 
+/* The 16 halves of a chunk with PACK_SCALE_SUPER, in the table's unit. */
+LANES_INLINE __m512 tile_supers(const uint8_t *p, int table) {
+    const float unit = tile_table_unit(table);
+    const __m512 d = tile_halves(p);
+    return unit == 1 ? d : _mm512_mul_ps(d, _mm512_set1_ps(unit));
+}
+
 /* 2^(e - 128) for 16 bytes e; results below the smallest normal number are made by shifting the bits. */
 LANES_INLINE __m512 tile_e8m0(const uint8_t *p) {
     const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p));
@@ -61,7 +68,7 @@ LANES_INLINE __m512 tile_e8m0(const uint8_t *p) {
     return _mm512_castsi512_ps(_mm512_mask_sllv_epi32(normal, small, _mm512_set1_epi32(0x200000), e));
 }
 
-/* The scale of a chunk's group g; d: the chunk's own scale, by tile_halves (SUPER only). */
+/* The scale of a chunk's group g; d: the chunk's own scale, by tile_supers (SUPER only). */
 LANES_INLINE __m512 tile_scale(const uint8_t *at, int scale, __m512 d) {
     if (scale == PACK_SCALE_F16 || scale == PACK_SCALE_ZERO)
         return tile_halves(at);

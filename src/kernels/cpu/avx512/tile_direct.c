@@ -154,7 +154,7 @@ LANES_INLINE void direct_scales(const format f, int np, int n, cursor *at) {
         at->scales[p] = at->tile[p] + n * 128 * f.bits;
         at->d[p] = at->d_min[p] = _mm512_setzero_ps();
         if (f.scale == PACK_SCALE_SUPER) {
-            at->d[p] = tile_halves(at->scales[p]);
+            at->d[p] = tile_supers(at->scales[p], f.table);
             if (f.asym)
                 at->d_min[p] = tile_halves(at->scales[p] + 2 * PACK_PANEL);
             at->scales[p] += (f.asym ? 4 : 2) * PACK_PANEL;
@@ -225,7 +225,7 @@ LANES_INLINE void direct_chunks(const format f, int nt, direct_state *s, int64_t
     }
 }
 
-/* Every format that pack_choose gives. */
+/* The formats of most files. */
 #define DIRECT_FORMATS(X)                                                                                    \
     X(q4_0, 4, 0, 32, F16, NONE)                                                                             \
     X(q4_1, 4, 1, 32, F16, NONE)                                                                             \
@@ -241,9 +241,16 @@ LANES_INLINE void direct_chunks(const format f, int nt, direct_state *s, int64_t
     X(iq4_xs, 4, 0, 32, SUPER, IQ4NL)                                                                        \
     X(mxfp4, 4, 0, 32, E8M0, MXFP4)
 
-/* Other uniform formats in short groups, for one row only. More rows are limited by multiplications, so
+/* Other formats in short groups, for one row only. More rows are limited by multiplications, so
  * blocks are as fast. */
 #define ONE_ROW_FORMATS(X)                                                                                   \
+    X(iq1_s, 3, 0, 32, SUPER, IQ1)                                                                           \
+    X(iq1_m, 3, 0, 16, SUPER, IQ1)                                                                           \
+    X(iq2_xxs, 3, 0, 32, SUPER, IQ2)                                                                         \
+    X(iq2_s, 3, 0, 16, SUPER, IQ2)                                                                           \
+    X(iq3_xxs, 4, 0, 32, SUPER, IQ3)                                                                         \
+    X(iq3_s, 4, 0, 32, SUPER, ODD)                                                                           \
+    X(nvfp4, 4, 0, 16, F16, MXFP4)                                                                           \
     X(u2g16_0, 2, 0, 16, F16, NONE)                                                                          \
     X(u3g16_0, 3, 0, 16, F16, NONE)                                                                          \
     X(u4g16_0, 4, 0, 16, F16, NONE)                                                                          \

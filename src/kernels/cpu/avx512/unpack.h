@@ -39,7 +39,7 @@ static inline void unpack_scales(const unpacked *to, int first, const tile_chunk
     const uint8_t *at = c->scales + tile_scale_start(f);
     const __m512 zero = _mm512_setzero_ps();
     const bool super = f->scale == PACK_SCALE_SUPER;
-    const __m512 d = super ? tile_halves(c->scales) : zero;
+    const __m512 d = super ? tile_supers(c->scales, f->table) : zero;
     const __m512 d_min = super && f->asym ? tile_halves(c->scales + 2 * PACK_PANEL) : zero;
     for (int g = 0; g < n; g++, at += step) {
         _mm512_store_ps(to->scale + (first + g) * to->scale_step, tile_scale(at, f->scale, d));
@@ -87,7 +87,12 @@ LANES_INLINE void unpack_panel(const unpacked *to, const pack_format *f, const v
         const bool book = f->table == PACK_TABLE_BOOK;
         switch (f->bits) {
         case 2: unpack_codes(to, first, c.codes, c.n_tile, 2, 0, centred); break;
-        case 3: unpack_codes(to, first, c.codes, c.n_tile, 3, 0, centred && !book); break;
+        case 3:
+            if (f->table && !book)
+                unpack_codes(to, first, c.codes, c.n_tile, 3, f->table, centred);
+            else
+                unpack_codes(to, first, c.codes, c.n_tile, 3, 0, centred && !book);
+            break;
         case 4:
             if (book)
                 unpack_codes(to, first, c.codes, c.n_tile, 4, 0, 0);
