@@ -237,12 +237,13 @@ static int open_server(batch_run *b) {
 }
 
 static json_t *summary_json(const batch_run *b, double seconds) {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "answered",
+    const double rate = seconds > 0 ? (double)b->work.n_predicted / seconds : 0.0;
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:f, s:f}}", "answered",
                      (json_int_t)b->work.n_answered, "refused", (json_int_t)b->work.n_refused, "invalid",
                      (json_int_t)b->work.n_invalid, "failed", (json_int_t)b->work.n_failed, "retried",
-                     (json_int_t)b->work.n_retried, "kept", (json_int_t)b->work.n_kept, "prompt_tokens",
-                     (json_int_t)b->work.n_prompt, "completion_tokens", (json_int_t)b->work.n_predicted,
-                     "seconds", seconds, "tok_s", seconds > 0 ? (double)b->work.n_predicted / seconds : 0.0);
+                     (json_int_t)b->work.n_retried, "kept", (json_int_t)b->work.n_kept, "timings", "prompt_n",
+                     (json_int_t)b->work.n_prompt, "predicted_n", (json_int_t)b->work.n_predicted, "seconds",
+                     seconds, "predicted_per_second", rate);
 }
 
 static void say_summary(const batch_run *b, double seconds, bool whole) {

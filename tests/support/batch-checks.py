@@ -104,7 +104,7 @@ def check_answers():
     check("chats, embeddings and responses too", lines["chat"]["response"]["body"]["object"] == "chat.completion" and
           len(lines["vector"]["response"]["body"]["data"]) == 1 and lines["other"]["response"]["body"]["object"] == "response", lines)
     write("special", [request("s", {"messages": [{"role": "user", "content": "a<u>b"}], "max_tokens": 1}, CHAT)])
-    counts = [summary("special", f"special{i}", *flags)["prompt_tokens"] for i, flags in enumerate(([], ["--special-in-messages"]))]
+    counts = [summary("special", f"special{i}", *flags)["timings"]["prompt_n"] for i, flags in enumerate(([], ["--special-in-messages"]))]
     check("special tokens that messages name stay text, but for --special-in-messages", counts == [12, 10], counts)
     check("the summary counts them", "6 lines answered;" in err, err)
     before = bytes_of("out")
