@@ -285,6 +285,14 @@ NIB_API nib_status nib_profile_model(const char *model, const nib_engine_options
 NIB_API nib_status nib_profile_channels(const char *model, const nib_engine_options *options,
                                         const char *calib, char **json, nib_error *err);
 
+/* How often the routers of a mixture choose each expert, measured on the calibration prompts and kept: an
+ * engine that cannot hold all experts begins with the most popular ones of each layer. *json (caller frees):
+ * "n_layer", "n_expert", "n_token", "share" [n_layer * n_expert] of the tokens, "quarter" [n_layer]: the
+ * share of choices that the most popular quarter has; "path" (null: not stored), "found". how: calib, again,
+ * file. NIB_E_USAGE: the model has no experts; other errors as nib_profile_model. */
+NIB_API nib_status nib_profile_experts(const char *model, const nib_engine_options *options,
+                                       const nib_profile_options *how, char **json, nib_error *err);
+
 /* ---- a machine ----------------------------------------------------------------------------------- */
 
 /* NIB_E_USAGE if the environment names instruction sets that this machine lacks: NIBBLE_ISA, one set of

@@ -54,5 +54,13 @@ check "costs of formats that are named" code 0 "$nibble" profile "$model" --cost
 check "are measured" grep -q '"formats":\["u4g64a","u2g32a"\]' "$tmp/said"
 check "a format that does not exist" code 2 "$nibble" profile "$model" --costs --formats u4g64a,u9g64
 check "is named" grep -q 'found "u9g64" in "u4g64a,u9g64"' "$tmp/err"
+mixture=tests/data/arch/qwen3_moe
+check "experts of a mixture are counted" code 0 "$nibble" profile $mixture --experts
+check "layer by layer" grep -q '^  layer   0 .* %' "$tmp/said"
+check "and found again" code 0 "$nibble" profile $mixture --experts --json
+check "with a share for each" grep -q '"found":true' "$tmp/said"
+check "in the cache" test "$(find "$tmp/cache/nibble/importance" -name '*-experts.json' | wc -l)" = 1
+check "a dense model has no experts" code 2 "$nibble" profile "$model" --experts
+check "which is said" grep -q "expected a mixture of experts" "$tmp/err"
 check "a calibration file that is not there" code 1 "$nibble" profile "$model" --calib "$tmp/none.txt"
 exit $failed

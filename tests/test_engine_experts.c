@@ -1,6 +1,6 @@
 /* A mixture of experts under every cap: the same bits as with all experts in memory, memory within the cap,
  * and only experts that were chosen are read. */
-#include "nib.h"
+#include "nib_tools.h"
 #include "support/faults.h"
 #include "support/logits.h"
 #include "support/process.h"
@@ -25,6 +25,17 @@ static const tiny_shape shape = {.type = TYPE_Q8_0,
                                  .n_head = 4,
                                  .n_kv_head = 2,
                                  .n_vocab = N_VOCAB,
+                                 .n_ctx = 128,
+                                 .n_expert = 32,
+                                 .n_used = 3};
+
+static const tiny_shape words = {.type = TYPE_Q8_0,
+                                 .n_layer = 4,
+                                 .d_model = 128,
+                                 .d_ff = 96,
+                                 .n_head = 4,
+                                 .n_kv_head = 2,
+                                 .n_vocab = N_VOCAB + 1, /* tiny_model_with_words wants an odd number */
                                  .n_ctx = 128,
                                  .n_expert = 32,
                                  .n_used = 3};
@@ -144,6 +155,64 @@ static void packed_experts(void **state) {
     }
 }
 
+/* Experts that were counted beforehand are in memory from the beginning: more uses find theirs. */
+static void popular_experts_first(void **state) {
+    static float expected[N_MORE + 1][N_VOCAB], found[N_MORE + 1][N_VOCAB];
+    (void)state;
+    const char *path = tiny_model_with_words("popular.gguf", &words);
+    const way how = {min_headroom(path, 16 << 20) + (1 << 20), 2, 8, false, NULL};
+    nib_engine_options o;
+    nib_error err = {0};
+    char *json = NULL;
+    setenv("XDG_CACHE_HOME", temp_path("cache"), 1);
+    const nib_traffic before = walk(path, &how, expected);
+    nib_engine_options_init(&o);
+    for (int again = 0; again < 2; again++) {
+        if (nib_profile_experts(path, &o, &(nib_profile_options){0}, &json, &err))
+            fail_msg("%s", err.message);
+        assert_non_null(strstr(json, again ? "\"found\":true" : "\"found\":false"));
+        nib_free(json);
+    }
+    const nib_traffic after = walk(path, &how, found);
+    unsetenv("XDG_CACHE_HOME");
+    assert_memory_equal(expected, found, sizeof expected);
+    print_message("of %llu uses %llu found their expert, %llu when popular ones were in memory first\n",
+                  (unsigned long long)after.expert_uses, (unsigned long long)before.expert_hits,
+                  (unsigned long long)after.expert_hits);
+    assert_true(after.expert_hits > before.expert_hits);
+}
+
+static void remember(void *user, const char *line) {
+    bool *said = user;
+    *said = *said || (strstr(line, "one token uses") && strstr(line, "more RAM"));
+}
+
+/* Experts of which not even one token's fit are read for each token: this is said, and what would help. */
+static void too_few_are_named(void **state) {
+    (void)state;
+    const char *path = tiny_model("few.gguf", &shape);
+    const uint64_t min = min_headroom(path, 16 << 20);
+    for (int more = 0; more < 2; more++) {
+        bool said = false;
+        nib_engine_options o;
+        nib_engine *e = NULL;
+        nib_error err = {0};
+        nib_engine_options_init(&o);
+        o.n_thread = 2;
+        o.n_batch = 8;
+        o.n_ctx = 64;
+        o.packed = NIB_PACKED_OFF;
+        o.stream = true;
+        o.ram = process_bytes() + min + (more ? 4 << 20 : 0);
+        o.log = remember;
+        o.user = &said;
+        if (nib_engine_open(path, &o, &e, &err))
+            fail_msg("%s", err.message);
+        nib_engine_close(e);
+        assert_int_equal(said, !more);
+    }
+}
+
 typedef struct life {
     const char *path;
     way how;
@@ -177,8 +246,9 @@ static void every_fault_is_an_error_or_changes_nothing(void **state) {
 
 int main(void) {
     process_counted();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_cap_gives_the_same_bits),
-                                       cmocka_unit_test(packed_experts),
-                                       cmocka_unit_test(every_fault_is_an_error_or_changes_nothing)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_cap_gives_the_same_bits), cmocka_unit_test(packed_experts),
+        cmocka_unit_test(popular_experts_first), cmocka_unit_test(too_few_are_named),
+        cmocka_unit_test(every_fault_is_an_error_or_changes_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

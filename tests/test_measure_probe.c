@@ -291,7 +291,7 @@ static void the_probe_sees_what_is_computed(void **state) {
     const pass p = {.segments = rows.segments, .n_segment = 1, .n_head = 1, .probe = &see};
     assert_int_equal(step_pass(engine_parts_of(e).step, &p, &err), NIB_OK);
     for (int i = 0; i < PROBE_N; i++)
-        assert_int_equal(ch.seen[i], N_LAYER * ROWS);
+        assert_int_equal(ch.seen[i], i == PROBE_CHOSEN ? 0 : N_LAYER * ROWS); /* the model is dense */
     prompt_rows_close(&rows);
     free(ch.layers);
     nib_engine_close(e);
@@ -300,15 +300,18 @@ static void the_probe_sees_what_is_computed(void **state) {
 /* A layer without attention has no queries, one that stores no keys and values has no values, and only a
  * dense feed-forward part (or a shared expert, which has no sum of its own) has neurons. */
 static bool has_point(const block *b, int point) {
-    bool attends = false, stores = false, feeds = false, adds = false, beside = false;
+    bool attends = false, stores = false, feeds = false, adds = false, beside = false, chooses = false;
     for (int i = 0; i < b->program.n_op; i++) {
         const op *o = &b->program.ops[i];
         attends = attends || o->kind == OP_ATTENTION;
         stores = stores || op_stores(o);
         beside = beside || o->kind == OP_EXPERTS;
+        chooses = chooses || o->kind == OP_ROUTE;
         adds = adds || (o->kind == OP_ADD && o->out == REG_X);
         feeds = feeds || (o->kind == OP_LINEAR && o->in == REG_U && o->out == REG_O);
     }
+    if (point == PROBE_CHOSEN)
+        return chooses;
     if (!adds) /* a layer of several streams */
         return false;
     switch (point) {

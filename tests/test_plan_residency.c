@@ -114,6 +114,28 @@ static void decided_pages_stay(void **state) {
     assert_memory_equal(tier_of, expected, sizeof expected);
 }
 
+/* Experts get memory by their rank, of every block as many. */
+static void experts_by_rank(void **state) {
+    (void)state;
+    enum { N = 4, ALL = 2 * N };
+    static const int ranks[N] = {2, 0, 3, 1};
+    pager_page pages[ALL];
+    uint8_t tier_of[ALL];
+    for (int i = 0; i < ALL; i++)
+        pages[i] = (pager_page){.block = i / N,
+                                .bytes = 4096,
+                                .chosen = true,
+                                .leads = true,
+                                .expert = i % N,
+                                .rank = ranks[i % N]};
+    const residency_tier tiers[] = {{.tier = NIB_TIER_RAM, .capacity = 4 * 4096},
+                                    {.tier = NIB_TIER_DISK, .capacity = NIB_AUTO}};
+    memset(tier_of, RESIDENCY_OPEN, sizeof tier_of);
+    residency_spread(pages, ALL, tiers, 2, tier_of);
+    for (int i = 0; i < ALL; i++)
+        assert_int_equal(tier_of[i], ranks[i % N] < 2 ? NIB_TIER_RAM : NIB_TIER_DISK);
+}
+
 /* Without pages: as many bytes as the capacity holds, to less than a page; no block more than it has. */
 static void shares(void **state) {
     (void)state;
@@ -140,6 +162,7 @@ int main(void) {
         cmocka_unit_test(every_page_has_a_tier),
         cmocka_unit_test(nothing_is_wasted),
         cmocka_unit_test(decided_pages_stay),
+        cmocka_unit_test(experts_by_rank),
         cmocka_unit_test(shares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

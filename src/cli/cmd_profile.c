@@ -34,6 +34,8 @@ static int run(cli_args *args) {
         return hardware_profile_run(args);
     if (!args->model)
         return cli_usage_error("which model? give a file, a folder or a name from 'nibble models'");
+    if (args->experts)
+        return profile_experts_run(args);
     if (args->channels)
         return profile_channels_run(args);
     return args->kernels ? profile_kernels(args) : profile_model_run(args);
@@ -41,7 +43,7 @@ static int run(cli_args *args) {
 
 const cli_command cmd_profile = {
     .name = "profile",
-    .usage = "MODEL [--costs | --channels | --kernels] [-t N], or --hardware",
+    .usage = "MODEL [--costs | --channels | --experts | --kernels] [-t N], or --hardware",
     .summary = "measure once for later runs: importance of layers, costs, the fastest kernels",
     .details =
         "Without other options: the importance of each layer (norms of its activations on calibration\n"
@@ -53,6 +55,8 @@ const cli_command cmd_profile = {
         "--channels: the activations that products read, by channel: a few channels with outliers decide "
         "what\n"
         "4-bit activations cost (quantize --permute). Stored, too.\n\n"
+        "--experts: how often the routers of a mixture choose each expert. Stored, too: a run whose memory\n"
+        "does not hold all experts begins with the most popular ones of each layer.\n\n"
         "--kernels times every strategy of each of the model's products, for 1 to 512 rows, with weights "
         "that\n"
         "are in no cache, and stores the choice for this machine and number of threads. Later runs use it;\n"

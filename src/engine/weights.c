@@ -7,6 +7,7 @@
 #include "base/num.h"
 #include "plan/residency.h"
 #include "engine/packed_folder.h"
+#include "profile/popularity.h"
 
 #include <string.h>
 
@@ -18,7 +19,8 @@ typedef struct placing {
     pager_need need;
     pager_page *pages; /* [n_page] */
     int n_page;
-    uint8_t *tier_of; /* [n_page] */
+    uint8_t *tier_of;  /* [n_page] */
+    popularity chosen; /* zeroed: not measured, or all experts fit */
 } placing;
 
 static nib_status refuse(const placing *w, uint64_t whole, uint64_t min, nib_error *err) {
@@ -84,6 +86,69 @@ static nib_status check_residuals(const placing *w, nib_error *err) {
     return NIB_OK;
 }
 
+/* The counted shares of a block's experts; NULL: there are none. */
+static const double *shares_of(const placing *w, int b) {
+    const int layer = layout_block(w->e->layout, b)->layer;
+    return w->chosen.share && layer >= 0 ? w->chosen.share + layer * w->chosen.n_expert : NULL;
+}
+
+/* Loads what profile --experts has counted. A problem with the file is logged. */
+static nib_status load_popularity(placing *w, nib_error *err) {
+    const hparams *hp = model_hparams(w->e->m);
+    char content[40];
+    nib_error why;
+    if (hp->n_expert == 0)
+        return NIB_OK;
+    NIB_TRY(container_content_key(model_container(w->e->m), content, err));
+    char *path = popularity_find(content);
+    if (path && popularity_load(path, content, &w->chosen, &why) != NIB_OK)
+        log_line(&w->e->log, "shares of experts: %s", why.message);
+    mem_free(path);
+    if (w->chosen.n_layer != hp->n_layer || w->chosen.n_expert != hp->n_expert)
+        popularity_clear(&w->chosen);
+    return NIB_OK;
+}
+
+/* The most popular experts of each block get memory first. */
+static void rank_experts(placing *w) {
+    for (pager_page *page = w->pages; page < w->pages + w->n_page; page++) {
+        const double *share = page->chosen ? shares_of(w, page->block) : NULL;
+        if (!share)
+            continue;
+        page->rank = 0;
+        for (int e = 0; e < w->chosen.n_expert; e++)
+            page->rank +=
+                share[e] > share[page->expert] || (e < page->expert && !(share[e] < share[page->expert]));
+    }
+}
+
+/* The pager keeps popular experts until it has seen what this run chooses. */
+static void tell_shares(const placing *w) {
+    for (const pager_page *page = w->pages; page < w->pages + w->n_page; page++) {
+        const double *share = page->leads ? shares_of(w, page->block) : NULL;
+        if (share)
+            pager_expect_expert(w->pager, page->block, page->expert, (float)share[page->expert]);
+    }
+}
+
+/* Says that no order of keeping experts helps, if one token uses more than fit. */
+static void say_if_few(const placing *w) {
+    const uint64_t n_used = (uint64_t)model_hparams(w->e->m)->n_expert_used;
+    uint64_t kept = 0, token = 0;
+    char have[32], uses[32], more[32];
+    for (int i = 0; i < w->n_page; i++) {
+        const pager_page *page = &w->pages[i];
+        kept += page->chosen && w->tier_of[i] == NIB_TIER_RAM ? page->bytes : 0;
+        token += page->chosen && page->expert == 0 ? n_used * page->bytes : 0;
+    }
+    if (kept < token && !w->copied)
+        log_line(
+            &w->e->log,
+            "experts: %s fit in memory, but one token uses %s of them, so nearly all are read from disk "
+            "for each token; with %s more RAM, or smaller weights (nibble quantize), one token's would fit",
+            num_format_size(kept, have), num_format_size(token, uses), num_format_size(token - kept, more));
+}
+
 /* Places pages when some are streamed: resident pages get the memory that the ring and the packed file's
  * checksums leave. */
 static nib_status place_some(placing *w, uint64_t min, nib_error *err) {
@@ -97,7 +162,10 @@ static nib_status place_some(placing *w, uint64_t min, nib_error *err) {
         return check_plan(w, free_bytes, err);
     memset(w->tier_of, RESIDENCY_OPEN, (size_t)w->n_page);
     leave_to_device(w);
+    NIB_TRY(load_popularity(w, err));
+    rank_experts(w);
     residency_spread(w->pages, w->n_page, tiers, NUM_COUNT(tiers), w->tier_of);
+    say_if_few(w);
     return w->e->resolved.residuals_in_ram ? check_residuals(w, err) : NIB_OK;
 }
 
@@ -135,7 +203,9 @@ static nib_status place_and_load(placing *w, nib_error *err) {
     if (!w->tier_of)
         return nib_fail_nomem(err, (uint64_t)w->n_page, "the pages' tiers");
     NIB_TRY(place(w, err));
-    return pager_load(w->pager, w->tier_of, err);
+    NIB_TRY(pager_load(w->pager, w->tier_of, err));
+    tell_shares(w);
+    return NIB_OK;
 }
 
 nib_status engine_open_weights(engine_core *e, uint64_t others, const bool *copied, pager **out,
@@ -162,6 +232,7 @@ nib_status engine_open_weights(engine_core *e, uint64_t others, const bool *copi
         *out = w.pager;
     else
         pager_close(w.pager);
+    popularity_clear(&w.chosen);
     mem_free(w.pages);
     mem_free(w.tier_of);
     text_log(&text);

@@ -44,6 +44,9 @@ void probe_find(const program *p, probe_places *out) {
     for (int i = 0; i < PROBE_N; i++)
         found(out, (probe_point)i, PROBE_NOWHERE, REG_NONE);
     for (int i = 0; i < p->n_op; i++)
+        if (p->ops[i].kind == OP_ROUTE)
+            found(out, PROBE_CHOSEN, i, p->ops[i].out);
+    for (int i = 0; i < p->n_op; i++)
         adds = adds || (p->ops[i].kind == OP_ADD && p->ops[i].out == REG_X);
     if (!adds) /* not a layer */
         return;

@@ -13,6 +13,7 @@ typedef enum probe_point {
     PROBE_INPUT,  /* the residual stream before the layer [d_model] */
     PROBE_Q,      /* of attention: Q x: the query product's output, bias included [n_head * d_head] */
     PROBE_V,      /* of attention: V x: the value product's [n_kv_head * d_head] */
+    PROBE_CHOSEN, /* of a router: the ids of the chosen experts, then their weights [2 * n_used] */
     PROBE_HIDDEN, /* the feed-forward part's neurons: the input of its last product [d_ff] */
     PROBE_FFN,    /* the feed-forward part's output, its post-norm and scale included [d_model] */
     PROBE_OUTPUT, /* the residual stream after the layer [d_model] */

@@ -65,6 +65,7 @@ static void look(void *user, const probe_data *s) {
     case PROBE_V: add_squares(w->attn2, s); break;
     case PROBE_FFN: add_squares(w->ffn2, s); break;
     case PROBE_OUTPUT: sum_up(w, s); break;
+    case PROBE_CHOSEN:
     case PROBE_HIDDEN:
     case PROBE_N: break;
     }

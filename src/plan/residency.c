@@ -53,16 +53,16 @@ static uint64_t open_bytes(const filler *f, int first, int end) {
     return sum;
 }
 
-/* Assigns whole experts while they fit the capacity, the first ones of every block; returns their bytes. */
+/* Assigns whole experts while they fit the capacity, those of every block by rank; returns their bytes. */
 static uint64_t fill_experts(const filler *f, int tier, uint64_t capacity) {
     uint64_t filled = 0;
     int n = 0;
     for (int i = 0; i < f->n_page; i++)
-        n = NUM_MAX(n, f->pages[i].expert + 1);
+        n = NUM_MAX(n, f->pages[i].rank + 1);
     for (int e = 0; e < n; e++)
         for (int i = 0; i < f->n_page; i++) {
             uint64_t bytes = 0;
-            if (!f->pages[i].leads || f->pages[i].expert != e || f->tier_of[i] != RESIDENCY_OPEN)
+            if (!f->pages[i].leads || f->pages[i].rank != e || f->tier_of[i] != RESIDENCY_OPEN)
                 continue;
             int j = i;
             do

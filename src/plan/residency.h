@@ -8,7 +8,7 @@
  * computed.
  *
  * Experts are chosen by data, so their pages are not read by every pass: they get what the others leave,
- * whole experts, as many of each block. The pager exchanges them while the model runs
+ * whole experts, as many of each block, by rank. The pager exchanges them while the model runs
  * (weights/expert_table.h).
  */
 #ifndef NIB_PLAN_RESIDENCY_H

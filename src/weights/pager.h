@@ -35,6 +35,7 @@ typedef struct pager_page {
     bool chosen;    /* a matrix of an expert of the block: read when a router has chosen it */
     bool leads;     /* the first one of its expert */
     int expert;     /* chosen: which expert */
+    int rank;       /* chosen: its place among the experts of its block that get memory first */
     int other;      /* chosen: the page of the same expert's next matrix; 0: none */
 } pager_page;
 /* Pure: opens nothing and charges nothing. Caller frees *pages with mem_free. */
@@ -92,6 +93,9 @@ nib_status pager_source(pager *p, uint64_t free_bytes, nib_error *err);
 /* Loads the resident pages. tier_of [n_page]: NIB_TIER_RAM or, after pager_source, NIB_TIER_DISK.
  * NIB_E_NOFIT: they exceed the ledger's free bytes. */
 nib_status pager_load(pager *p, const uint8_t *tier_of, nib_error *err);
+/* The share of rows that chose an expert in a measurement: what the pager supposes until it knows better. To
+ * be called before the first pass. */
+void pager_expect_expert(pager *p, int block, int expert, float share);
 void pager_close(pager *p); /* NULL is fine */
 
 /* Begins a pass with all its visits. Pages are prefetched in their order; earlier prefetches that agree with

@@ -532,6 +532,10 @@ static bool land_some(experts *x) {
 
 /* ---- for the step loop ---- */
 
+void experts_expect(experts *x, int b, int e, float share) {
+    x->table.experts[x->first[b] + e].often = share;
+}
+
 nib_status experts_ask(experts *x, int b, const expert_use *uses, int n_use, int64_t n_row, bool in_order,
                        nib_error *err) {
     expert_table_forget(&x->table);

@@ -11,6 +11,11 @@ static void log_lost(pager *p) {
         log_line(p->log, "the packed file cannot be read or is damaged: the model's files are read instead");
 }
 
+void pager_expect_expert(pager *p, int b, int e, float share) {
+    if (p->experts)
+        experts_expect(p->experts, b, e, share);
+}
+
 void pager_begin(pager *p, const visits *pass) {
     if (p->reader)
         reader_begin(p->reader, pass);

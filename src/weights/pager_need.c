@@ -123,7 +123,7 @@ static void list_experts(const page_layout *l, int b, pager_page *list) {
         if (w->n_expert <= 1 || at->n_page == 0)
             continue;
         for (int e = 0; e < at->n_page; e++) {
-            list[at->first_page + e].expert = e;
+            list[at->first_page + e].expert = list[at->first_page + e].rank = e;
             list[at->first_page + e].leads = !before;
             if (before)
                 list[before->first_page + e].other = at->first_page + e;
@@ -140,7 +140,12 @@ static nib_status list_pages(const page_layout *l, pager_page **pages, int *n_pa
     for (int i = 0; i < l->n_page; i++) {
         const weight_page *w = &l->pages[i];
         const bool is_head = w->table && w->w >= 0 && &layout_block(l->of, w->block)->weights[w->w] == head;
-        list[i] = (pager_page){w->block, w->bytes, w->table, w->second, is_head, w->chosen, false, 0, 0};
+        list[i] = (pager_page){.block = w->block,
+                               .bytes = w->bytes,
+                               .table = w->table,
+                               .second = w->second,
+                               .head = is_head,
+                               .chosen = w->chosen};
     }
     for (int b = 0; b < l->n_block; b++)
         list_experts(l, b, list);

@@ -217,6 +217,7 @@ void experts_close(experts *x);                                   /* NULL is fin
 /* As pager_ask_experts, pager_take_experts, pager_end_experts and pager_expert. */
 nib_status experts_ask(experts *x, int b, const expert_use *uses, int n_use, int64_t n_row, bool in_order,
                        nib_error *err);
+void experts_expect(experts *x, int b, int e, float share); /* as pager_expect_expert */
 nib_status experts_take(experts *x, int b, int32_t *out, int max, int *n, nib_error *err);
 void experts_end(experts *x, int b, const int32_t *taken, int n);
 view experts_view(const experts *x, int b, int w, int32_t e);

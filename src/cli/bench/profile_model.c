@@ -166,6 +166,38 @@ int profile_channels_run(const cli_args *args) {
     return 0;
 }
 
+static void show_experts(const terminal *s, const json_t *doc) {
+    const json_t *quarter = json_object_get(doc, "quarter");
+    char bar[TERMINAL_BAR];
+    terminal_line(s, "choices that the most popular quarter of %lld experts has, %lld tokens",
+                  field_int(doc, "n_expert"), field_int(doc, "n_token"));
+    for (size_t l = 0; l < json_array_size(quarter); l++) {
+        const double x = field_real_at(quarter, l);
+        if (x > 0)
+            terminal_line(s, "  layer %3zu  %5.1f %%  %s", l, 100 * x,
+                          terminal_bar(s, bar, s->width - 40, x, TERMINAL_GREEN));
+    }
+    if (field_text(doc, "path"))
+        terminal_line(s, "%s %s", field_is_set(doc, "found") ? "from" : "kept in", field_text(doc, "path"));
+}
+
+int profile_experts_run(const cli_args *args) {
+    const nib_profile_options how = {.calib = args->calib, .again = args->again, .file = args->output};
+    nib_engine_options options;
+    nib_error err;
+    char *text = NULL;
+    json_t *doc;
+    cli_engine_options(args, &options);
+    const nib_status status = nib_profile_experts(args->model, &options, &how, &text, &err);
+    const int code = cli_document_of(status, text, &err, &doc);
+    if (code || args->json)
+        return code ? code : cli_write_json(doc, args);
+    const terminal s = terminal_open(args, stdout);
+    show_experts(&s, doc);
+    json_decref(doc);
+    return 0;
+}
+
 int profile_model_run(const cli_args *args) {
     const nib_profile_options how = {.calib = args->calib,
                                      .costs = args->costs,

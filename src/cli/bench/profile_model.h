@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 
 int profile_channels_run(const cli_args *args); /* the activations of each channel */
+int profile_experts_run(const cli_args *args);  /* which experts are chosen */
 int profile_model_run(const cli_args *args);    /* returns an exit code */
 
 #endif
