@@ -93,7 +93,7 @@ static void open_all(bench *b, char **argv) {
     const engine_parts on = engine_parts_of(b->e);
     if (kv_pool_open(on.layout, kv_formats_all(TYPE_F32), true, false, device_host(), on.ledger, &b->pool,
                      &err) ||
-        kv_table_open(&b->kv, b->pool, on.layout, device_host(), on.ledger, CHUNK, false, &err))
+        kv_table_open(&b->kv, b->pool, on.layout, device_host(), on.ledger, CHUNK, NULL, &err))
         die(err.message);
     mem_free(text);
     const bool bos = nib_engine_info(b->e)->add_bos;

@@ -365,7 +365,7 @@ static void keys_and_values_are_its_own(void **state) {
                                   device_host(), engine_parts_of(e).ledger, &pages, &err),
                      NIB_OK);
     assert_int_equal(kv_table_open(&host, pages, engine_parts_of(e).layout, device_host(),
-                                   engine_parts_of(e).ledger, 5, false, &err),
+                                   engine_parts_of(e).ledger, 5, NULL, &err),
                      NIB_OK);
     segment wrong = rows.segments[0];
     wrong.kv = &host;

@@ -41,6 +41,7 @@ typedef struct setting {
     ledger *l;
     device *d;
     kv_pool *pages;
+    kv_amount reserved; /* for tables that do not reserve their own */
 } setting;
 
 static setting setting_of(const char *path, device *d, kv_formats formats, uint64_t ram) {
@@ -73,7 +74,7 @@ static void setting_close(setting *s) {
 
 static void open_table(const setting *s, kv_table *t, int64_t n_ctx) {
     nib_error err = {0};
-    if (kv_table_open(t, s->pages, s->of.l, s->d, s->l, n_ctx, false, &err))
+    if (kv_table_open(t, s->pages, s->of.l, s->d, s->l, n_ctx, NULL, &err))
         fail_msg("%s", err.message);
 }
 
@@ -223,13 +224,13 @@ static void any_order_with_ram(void **state) {
     uint64_t n_restored = 0;
     for (uint32_t turn = 0; turn < N_TURN; turn++) {
         setting set = setting_on(lazy_device(), turn % 2 ? TYPE_F16 : TYPE_F32, NIB_AUTO);
-        int64_t n_page;
+        kv_amount more;
         if (turn / 2 % 2)
             assert_int_equal(kv_pool_split(set.pages, set.of.l, device_host(), on_host, NULL), NIB_OK);
         const kv_paging *p = kv_pool_paging(set.pages);
         const uint64_t max = (1 + turn / 4 * N_PAGE) * (p->page_bytes + p->host_bytes);
-        assert_int_equal(kv_pool_keep(set.pages, max, &n_page, NULL), NIB_OK);
-        assert_int_equal(n_page, 0);
+        assert_int_equal(kv_pool_keep(set.pages, max, &more, NULL), NIB_OK);
+        assert_int_equal(more.page, 0);
         lazy_device_fail(turn % 3 == 2 ? 8 : 0);
         const kv_usage u = any_steps(&set, N_STEP / 4, turn);
         lazy_device_fail(0);
@@ -359,7 +360,7 @@ static void text_tokens(int text, int32_t tokens[PER * KV_BLOCK]) {
 
 /* Opens a sequence in pages that are reserved already; returns how many positions were there. */
 static int64_t open_text(const setting *set, sequence *s, int text) {
-    if (kv_table_open(&s->kv, set->pages, set->of.l, set->d, set->l, N_CTX, true, NULL))
+    if (kv_table_open(&s->kv, set->pages, set->of.l, set->d, set->l, N_CTX, &set->reserved, NULL))
         fail_msg("a sequence cannot be opened");
     text_tokens(text, s->tokens);
     s->n = kv_table_adopt(&s->kv, s->tokens, 0, PER * KV_BLOCK);
@@ -405,8 +406,8 @@ static void least_recently_used_goes_first(void **state) {
     for (size_t k = 0; k < NUM_COUNT(types); k++) {
         setting set = setting_open(types[k], NIB_AUTO);
         sequence again;
-        const int64_t n_page = PER * (N_TEXT + 1);
-        assert_int_equal(kv_pool_reserve(set.pages, n_page, false, NULL), NIB_OK);
+        set.reserved = (kv_amount){.page = PER * (N_TEXT + 1)};
+        assert_int_equal(kv_pool_reserve(set.pages, set.reserved, false, NULL), NIB_OK);
         for (int i = N_TEXT; i >= 0; i--) {
             assert_int_equal(open_text(&set, &all[i], i), 0);
             reach_positions(&all[i], 0, PER * KV_BLOCK);
@@ -417,7 +418,7 @@ static void least_recently_used_goes_first(void **state) {
         kv_table_close(&again.kv);
         check_order(&set, &all[N_TEXT], order);
         kv_table_close(&all[N_TEXT].kv);
-        kv_pool_unreserve(set.pages, n_page);
+        kv_pool_unreserve(set.pages, set.reserved);
         setting_close(&set);
     }
 }
@@ -492,9 +493,9 @@ static void refused_when_reserved(void **state) {
     kv_table t;
     nib_error err = {0};
     kv_usage u;
-    assert_int_equal(kv_table_open(&t, set.pages, set.of.l, device_host(), set.l, 1 << 22, false, &err),
+    assert_int_equal(kv_table_open(&t, set.pages, set.of.l, device_host(), set.l, 1 << 22, NULL, &err),
                      NIB_E_NOFIT);
-    assert_int_equal(kv_table_open(&t, set.pages, set.of.l, device_host(), set.l, INT64_MAX / 2, false, &err),
+    assert_int_equal(kv_table_open(&t, set.pages, set.of.l, device_host(), set.l, INT64_MAX / 2, NULL, &err),
                      NIB_E_NOFIT);
     kv_pool_usage(set.pages, &u);
     assert_int_equal(u.reserved, 0);
@@ -525,7 +526,7 @@ static void huge_pages_are_counted(void **state) {
     kv_page **pages = malloc(n * sizeof *pages);
     nib_memory now;
     assert_non_null(pages);
-    assert_int_equal(kv_pool_reserve(set.pages, (int64_t)n, true, NULL), NIB_OK);
+    assert_int_equal(kv_pool_reserve(set.pages, (kv_amount){.page = (int64_t)n}, true, NULL), NIB_OK);
     for (uint64_t i = 0; i < n; i++)
         pages[i] = kv_pool_take(set.pages);
     for (uint64_t i = 0; i < n; i++) { /* no page after its neighbour */
@@ -539,7 +540,7 @@ static void huge_pages_are_counted(void **state) {
     assert_int_equal(now.owner[NIB_OWNER_KV], n * each);
     for (uint64_t i = 0; i < n; i++)
         kv_pool_drop(set.pages, pages[i]);
-    kv_pool_unreserve(set.pages, (int64_t)n);
+    kv_pool_unreserve(set.pages, (kv_amount){.page = (int64_t)n});
     free(pages);
     setting_close(&set);
 }

@@ -45,11 +45,12 @@ const tokenizer *engine_tokenizer(const nib_engine *e) {
 
 /* ---- sequences ---- */
 
-bool engine_kv_formats(int kv, kv_formats *out) {
+bool engine_kv_formats(const nib_engine *e, int kv, kv_formats *out) {
     type_id type;
     if (!settings_kv_type(kv, &type))
         return false;
     *out = kv_formats_all(type);
+    out->slides = e->core.resolved.formats.slides;
     return true;
 }
 
@@ -120,7 +121,7 @@ nib_status engine_sequence_memory(nib_engine *e, kv_formats kv, sequence_memory 
 static nib_status keep_for_disk(kv_pool *pages, int64_t n_ctx, nib_error *err) {
     enum { N_SEQUENCE = 2, MIN_PAGES = 32 };
     kv_usage usage;
-    int64_t none;
+    kv_amount none;
     kv_pool_usage(pages, &usage);
     const int64_t n = NUM_MAX(num_div_up(n_ctx, KV_BLOCK) * N_SEQUENCE, MIN_PAGES);
     return kv_pool_keep(pages, (uint64_t)n * usage.page_bytes, &none, err);

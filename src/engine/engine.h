@@ -42,7 +42,7 @@ uint64_t engine_residual_read(const nib_engine *e, const tune_choice *choice);
 /* ---- for sequences ---- */
 
 /* The formats of all layers by a nib_kv_type; false: 0, or an unknown type. */
-bool engine_kv_formats(int kv, kv_formats *out);
+bool engine_kv_formats(const nib_engine *e, int kv, kv_formats *out);
 /* Fills *out with the memory for sequences of these formats: the engine's own, or one of all layers. Their
  * pool is opened at its first use. Any thread. */
 nib_status engine_sequence_memory(nib_engine *e, kv_formats kv, sequence_memory *out, nib_error *err);

@@ -34,15 +34,11 @@ uint64_t sessions_sampling(const engine_core *e) {
 
 nib_status sessions_cache_bytes(const engine_core *e, kv_formats kv, int64_t n_ctx, uint64_t *bytes,
                                 nib_error *err) {
-    const uint64_t more = (uint64_t)(e->resolved.n_sequence - e->resolved.n_session);
-    uint64_t window; /* bytes of a table without positions: its f16 window */
-    NIB_TRY(kv_table_bytes(e->layout, kv, false, n_ctx, bytes, err));
-    NIB_TRY(kv_table_bytes(e->layout, kv, false, 0, &window, err));
-    if (!num_mul_u64(*bytes, (uint64_t)e->resolved.n_session, bytes) ||
-        !num_add_u64(*bytes, more * window, bytes))
+    const int64_t n = e->resolved.n_session, pages = kv_table_pages(kv, n_ctx);
+    if (pages > INT64_MAX / NUM_MAX(n, 1))
         return nib_fail(err, NIB_E_NOFIT, "keys and values of %d times %lld positions overflow 64 bits",
-                        (int)e->resolved.n_session, (long long)n_ctx);
-    return NIB_OK;
+                        (int)n, (long long)n_ctx);
+    return kv_tables_bytes(e->layout, kv, false, e->resolved.n_sequence, n * pages, bytes, err);
 }
 
 nib_status sessions_bytes(const engine_core *e, kv_formats kv, int64_t n_ctx, uint64_t *bytes,

@@ -115,6 +115,7 @@ typedef struct backend_kind {
     const device_kind *memory; /* kind of the device that weights are copied to; NULL: host memory */
     bool no_f32_cache;         /* keys and values cannot be in f32 */
     bool one_kv_format;        /* keys and values of all layers have one format */
+    bool slides;               /* layers with a window may have their own pages (kv_slide.h) */
     bool no_integer_zeros;     /* matrices with integer zeros are held without them (pack_widen) */
     bool no_act_sites;         /* activations have one number of bits and nothing is rotated: NIB_ACT_AX,
                                   rotated formats, kv8h and kv4h are refused */

@@ -112,6 +112,8 @@ static nib_status run_pass(const loop *l, const visits *list, nib_error *err) {
         const segment *s = &p->segments[i];
         NIB_TRY(kv_table_reach(s->kv, s->position, s->position + s->n_row, err));
     }
+    for (int i = 0; i < p->n_segment; i++)
+        kv_table_fill(p->segments[i].kv, p->segments[i].position + p->segments[i].n_row);
     if (by->store)
         NIB_TRY(device_store_look(by->store, err));
     const backend_pass now = {.segments = p->segments,
@@ -142,6 +144,8 @@ nib_status step_pass(stepper *s, const pass *p, nib_error *err) {
     const double start = s->trace ? time_now() : 0;
     s->n_pass++;
     const nib_status status = run_pass(&l, &list, err);
+    for (int i = 0; i < p->n_segment; i++)
+        kv_table_settle(p->segments[i].kv);
     if (s->trace)
         s->pass_s += time_now() - start;
     pthread_mutex_unlock(&s->lock);

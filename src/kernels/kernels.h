@@ -128,6 +128,8 @@ typedef struct kv_view {
 } kv_view;
 enum { KV_BLOCK = 64, KV_WINDOW = 2 * KV_BLOCK };
 enum { KV_POSITIONS = 16 }; /* positions whose keys are stored together */
+/* Rows of a layer with a window are stored and attended to at most so many at a time (state/kv_slide.h). */
+enum { KV_ROWS = 2 * KV_BLOCK };
 static inline bool kv_is_coded(type_id type) {
     return type == TYPE_KV8 || type == TYPE_KV4 || type == TYPE_KV8H || type == TYPE_KV4H;
 }

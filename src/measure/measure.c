@@ -63,7 +63,7 @@ nib_status prompt_rows_cache(prompt_rows *r, const engine_parts *e, kv_formats f
     kv_pool_close(r->pages);
     r->pages = NULL;
     NIB_TRY(kv_pool_open(e->layout, formats, true, false, d, e->ledger, &r->pages, err));
-    return kv_table_open(&r->kv, r->pages, e->layout, d, e->ledger, r->longest, false, err);
+    return kv_table_open(&r->kv, r->pages, e->layout, d, e->ledger, r->longest, NULL, err);
 }
 
 nib_status prompt_rows_open(prompt_rows *r, const engine_parts *e, const calibration *c, int64_t max,

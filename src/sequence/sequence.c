@@ -6,7 +6,7 @@
 #include <string.h>
 
 nib_status sequence_open(sequence *s, const sequence_memory *to, int64_t n_ctx, int32_t *tokens,
-                         bool reserved, nib_error *err) {
+                         const kv_amount *reserved, nib_error *err) {
     memset(s, 0, sizeof *s);
     NIB_TRY(kv_table_open(&s->kv, to->pages, to->layout, to->device, to->ledger, n_ctx, reserved, err));
     s->m = layout_model(to->layout);
@@ -71,7 +71,9 @@ int64_t sequence_shareable(const sequence *from, const int32_t *tokens, int64_t 
     int64_t same = 0;
     while (same < max && from->tokens[same] == tokens[same])
         same++;
-    return kv_pool_shares(from->kv.pool) && model_state_bytes(from->m) == 0 ? same / KV_BLOCK : 0;
+    return kv_pool_shares(from->kv.pool) && model_state_bytes(from->m) == 0
+               ? kv_table_shareable(&from->kv, same / KV_BLOCK)
+               : 0;
 }
 
 void sequence_share(sequence *s, const sequence *from, int64_t n_page) {

@@ -34,7 +34,7 @@ typedef struct sequence {
 
 /* tokens: [n_ctx], borrowed. reserved: as in kv_table_open. */
 nib_status sequence_open(sequence *s, const sequence_memory *memory, int64_t n_ctx, int32_t *tokens,
-                         bool reserved, nib_error *err);
+                         const kv_amount *reserved, nib_error *err);
 void sequence_close(sequence *s); /* zeroed is fine */
 
 /* NIB_E_USAGE: no tokens, more than n_ctx, or an id outside the vocabulary. */

@@ -24,7 +24,7 @@ static nib_status set_options(nib_batch *b, const nib_batch_options *o, nib_erro
     const backend_rows *rows = &b->driver.on.step->backend->rows;
     if (o->n_sequence < 0 || o->n_sequence > MAX_SEQUENCES || o->n_ctx < 0 || o->n_position < 0 ||
         o->n_prompt < 0 || o->n_draft < -DRAFT_MAX || o->n_draft > DRAFT_MAX || o->n_draft_min < 0 ||
-        !(o->latency_s >= 0) || (o->kv_type != 0 && !engine_kv_formats(o->kv_type, &b->kv)))
+        !(o->latency_s >= 0) || (o->kv_type != 0 && !engine_kv_formats(b->engine, o->kv_type, &b->kv)))
         return nib_fail(err, NIB_E_USAGE,
                         "a batch: expected at most %d sequences, a context, positions and rows of 0 or more, "
                         "a nib_kv_type and at most %d drafts, found %ld, %lld, %lld, %lld, %d and %ld",
@@ -77,7 +77,7 @@ static nib_status open_slots(nib_batch *b, const sequence_memory *memory, nib_er
         b->aged[i] = &b->slots[i];
         b->slots[i].on.index = i;
         NIB_TRY(sequence_open(&b->slots[i].on.of, memory, b->n_ctx, (int32_t *)b->memory.at + i * b->n_ctx,
-                              true, err));
+                              &b->reserved, err));
     }
     return NIB_OK;
 }
@@ -95,7 +95,9 @@ static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error
     sequence_memory memory;
     NIB_TRY(set_options(b, o, err));
     NIB_TRY(engine_sequence_memory(b->engine, b->kv, &memory, err));
-    NIB_TRY(kv_pool_reserve(memory.pages, b->n_page, true, err));
+    const kv_amount n = kv_table_amount(kv_pool_paging(memory.pages), b->n_slot, b->n_page);
+    NIB_TRY(kv_pool_reserve(memory.pages, n, true, err));
+    b->reserved = n;
     b->pages = memory.pages;
     b->n_page_free = b->n_page;
     NIB_TRY(open_cache(b, o->cache_ram, err));
@@ -151,7 +153,7 @@ void nib_batch_close(nib_batch *b) {
     if (b->pages)
         kv_pool_unkeep(b->pages, b->n_kept);
     if (b->pages)
-        kv_pool_unreserve(b->pages, b->n_page);
+        kv_pool_unreserve(b->pages, b->reserved);
     memory_region_close(&b->memory);
     mem_free(b->slots);
     mem_free(b->aged);

@@ -61,7 +61,8 @@ struct nib_batch {
     bool decodes;       /* no prompt has rows in this step */
     uint64_t n_proposed, n_right; /* tokens; under the lock */
     int64_t n_page;               /* reserved pages, for sequences */
-    int64_t n_kept;               /* pages reserved beyond them, for the content of ended sequences */
+    kv_amount reserved;           /* with their parts */
+    kv_amount n_kept;             /* reserved beyond them, for the content of ended sequences */
     int64_t n_page_free; /* n_page without all accounts (batch_pages.c); a page in several accounts is
                             subtracted for each, so it may be negative */
     int32_t n_slot;

@@ -12,7 +12,8 @@
 struct draft_model {
     driver driver; /* its passes have one slot */
     kv_pool *pages;
-    int64_t n_ctx, n_page;
+    int64_t n_ctx;
+    kv_amount reserved;
     int32_t n_slot;
     driver_slot *slots; /* [n_slot] */
     memory_region memory;
@@ -51,15 +52,16 @@ static nib_status open_sequences(draft_model *g, nib_engine *with, nib_error *er
     NIB_TRY(driver_open(&g->driver, 1, err));
     NIB_TRY(engine_sequence_memory(with, g->driver.on.kv, &memory, err));
     const int64_t n_page = kv_table_pages(g->driver.on.kv, g->n_ctx) * g->n_slot;
-    NIB_TRY(kv_pool_reserve(memory.pages, n_page, true, err));
+    const kv_amount n = kv_table_amount(kv_pool_paging(memory.pages), g->n_slot, n_page);
+    NIB_TRY(kv_pool_reserve(memory.pages, n, true, err));
     g->pages = memory.pages;
-    g->n_page = n_page;
+    g->reserved = n;
     NIB_TRY(memory_region_open(&g->memory, device_host(), g->driver.on.ledger, NIB_OWNER_ACTIVATIONS, tokens,
                                true, "the draft model's tokens", err));
     memory_region_touch(&g->memory, tokens);
     for (int32_t i = 0; i < g->n_slot; i++)
         NIB_TRY(sequence_open(&g->slots[i].of, &memory, g->n_ctx, (int32_t *)g->memory.at + i * g->n_ctx,
-                              true, err));
+                              &g->reserved, err));
     return NIB_OK;
 }
 
@@ -94,7 +96,7 @@ void draft_model_close(draft_model *g) {
     for (int32_t i = 0; g->slots && i < g->n_slot; i++)
         sequence_close(&g->slots[i].of);
     if (g->pages)
-        kv_pool_unreserve(g->pages, g->n_page);
+        kv_pool_unreserve(g->pages, g->reserved);
     memory_region_close(&g->memory);
     driver_close(&g->driver);
     mem_free(g->slots);

@@ -25,7 +25,7 @@ static nib_status open_all(nib_session *s, kv_formats kv, int64_t n_ctx, nib_err
     int32_t *tokens = (int32_t *)(s->driver.logits + model_hparams(s->driver.on.m)->n_vocab);
     sequence_memory memory;
     NIB_TRY(engine_sequence_memory(s->engine, kv, &memory, err));
-    return sequence_open(&s->slot.of, &memory, n_ctx, tokens, false, err);
+    return sequence_open(&s->slot.of, &memory, n_ctx, tokens, NULL, err);
 }
 
 nib_status nib_session_open(nib_engine *engine, const nib_session_options *options, nib_session **out,
@@ -37,7 +37,7 @@ nib_status nib_session_open(nib_engine *engine, const nib_session_options *optio
         return nib_fail(err, NIB_E_USAGE, "the engine was opened for its vocabulary only: it has no weights");
     const engine_parts on = engine_parts_of(engine);
     kv_formats kv = on.kv;
-    if (o.n_ctx < 0 || o.n_draft_min < 0 || (o.kv_type != 0 && !engine_kv_formats(o.kv_type, &kv)))
+    if (o.n_ctx < 0 || o.n_draft_min < 0 || (o.kv_type != 0 && !engine_kv_formats(engine, o.kv_type, &kv)))
         return nib_fail(
             err, NIB_E_USAGE,
             "expected a context and proposals of 0 or more and a nib_kv_type, found %lld, %ld and %d",

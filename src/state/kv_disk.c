@@ -25,10 +25,10 @@ void kv_disk_name(const kv_disk *d, const int32_t *tokens, int64_t first, bool t
              (unsigned long long)h.high64, (unsigned long long)h.low64, tail ? "t" : "");
 }
 
-static kv_disk_head head_without_hash(const kv_disk *d, uint64_t n_token) {
+static kv_disk_head head_without_hash(const kv_disk *d, uint64_t page_bytes, uint64_t n_token) {
     return (kv_disk_head){.magic = "NIBKV01",
                           .key = {d->options.key[0], d->options.key[1]},
-                          .page_bytes = d->page_bytes,
+                          .page_bytes = page_bytes,
                           .n_token = n_token};
 }
 
@@ -37,8 +37,8 @@ static void begin_hash(XXH3_state_t *h, const kv_disk_head *head) {
     XXH3_64bits_update(h, head, offsetof(kv_disk_head, hash));
 }
 
-kv_disk_head kv_disk_head_of(const kv_disk *d, const int32_t *tokens, int64_t n) {
-    kv_disk_head head = head_without_hash(d, (uint64_t)n);
+kv_disk_head kv_disk_head_of(const kv_disk *d, uint64_t page_bytes, const int32_t *tokens, int64_t n) {
+    kv_disk_head head = head_without_hash(d, page_bytes, (uint64_t)n);
     XXH3_state_t h;
     begin_hash(&h, &head);
     XXH3_64bits_update(&h, tokens, (size_t)n * sizeof *tokens);
@@ -87,13 +87,15 @@ static const char *check_file(kv_disk *d, file *f, const int32_t *tokens, int64_
     *n_same = -1;
     if (file_size(f) < sizeof head || file_read_at(f, &head, 0, sizeof head, NULL))
         return "it has no head";
-    const kv_disk_head want = head_without_hash(d, head.n_token);
+    const bool part = head.page_bytes == d->page_bytes;
+    d->found_bytes = part ? d->page_bytes : d->page_bytes - d->part_bytes;
+    const kv_disk_head want = head_without_hash(d, d->found_bytes, head.n_token);
     if (memcmp(&head, &want, offsetof(kv_disk_head, hash)) != 0)
         return "made by another version, or damaged";
     if (head.n_token <= (uint64_t)first || head.n_token - (uint64_t)first > KV_BLOCK)
         return "it has another number of tokens";
     const uint64_t at = sizeof head + head.n_token * sizeof *tokens;
-    if (file_size(f) != at + d->page_bytes + sizeof(uint64_t))
+    if (file_size(f) != at + d->found_bytes + sizeof(uint64_t))
         return "it has another size";
     d->found_at = at;
     return check_tokens(f, &head, tokens, first, n, n_same);
@@ -139,13 +141,31 @@ int64_t kv_disk_begin(kv_disk *d, int64_t n) {
     return d->options.settle(d->options.user, d->pool, NULL) == NIB_OK ? NUM_MIN(n, KV_DISK_STAGED) : 0;
 }
 
-bool kv_disk_read(kv_disk *d, kv_page *page) {
+/* Reads the memory of a page, or of its part, which begins at byte `at` of the page on disk. */
+static bool read_memory(kv_disk *d, void *to, uint64_t at, uint64_t n, XXH3_state_t *h) {
+    if (n == 0)
+        return true;
+    const bool read = file_read_at(d->found, to, d->found_at + at, n, NULL) == NIB_OK;
+    if (read)
+        XXH3_64bits_update(h, to, (size_t)n);
+    return read;
+}
+
+bool kv_disk_has_part(const kv_disk *d) {
+    return d->part_bytes > 0 && d->found_bytes == d->page_bytes;
+}
+
+bool kv_disk_read(kv_disk *d, kv_page *page, kv_page *part) {
     const kv_page *staged = d->staged[0] ? d->staged[d->n_staged++] : NULL;
-    uint8_t *to = kv_page_at(staged ? staged : page);
+    const uint64_t in_part = part ? d->part_bytes : 0, n = d->found_bytes - in_part;
     uint64_t sum = 0;
-    const bool good = file_read_at(d->found, to, d->found_at, d->page_bytes, NULL) == NIB_OK &&
-                      file_read_at(d->found, &sum, d->found_at + d->page_bytes, sizeof sum, NULL) == NIB_OK &&
-                      sum == XXH3_64bits(to, (size_t)d->page_bytes);
+    XXH3_state_t h;
+    XXH3_64bits_reset(&h);
+    const bool good =
+        read_memory(d, kv_page_at(staged ? staged : page), 0, n, &h) &&
+        read_memory(d, part ? kv_page_at(part) : NULL, n, in_part, &h) &&
+        file_read_at(d->found, &sum, d->found_at + d->found_bytes, sizeof sum, NULL) == NIB_OK &&
+        sum == XXH3_64bits_digest(&h);
     if (!good) {
         note_damage(d, d->path, "its keys and values are damaged");
     } else {
@@ -209,7 +229,8 @@ nib_status kv_disk_open(const kv_disk_options *o, kv_pool *pool, ledger *l, kv_d
     d->options = *o;
     d->pool = pool;
     d->ledger = l;
-    d->page_bytes = kv_pool_paging(pool)->page_bytes + kv_pool_paging(pool)->host_bytes;
+    d->page_bytes = kv_pool_page_bytes(pool);
+    d->part_bytes = kv_pool_paging(pool)->part_bytes;
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->changed, NULL);
     const nib_status status = open_all(d, o, err);

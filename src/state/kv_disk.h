@@ -4,6 +4,9 @@
  *     FOLDER/<key>-<prefix>.nibkv     a whole page: <prefix> is a hash of all tokens up to its end
  *     FOLDER/<key>-<prefix>t.nibkv    a page that ends in the middle: a hash of the tokens before it
  *
+ * Pages of layers with a window have parts that are dropped early (kv_pool.h). A file has the part if it was
+ * there when the file was written.
+ *
  * <key> is a hash of everything that keys and values depend on except the tokens (kv_disk_options.key). No
  * file is trusted: its header and size must be what this program would write, all its tokens must be the
  * sequence's, and the page has a checksum. A file that fails a check is removed and logged, and counts as
@@ -54,8 +57,11 @@ void kv_disk_save(kv_disk *d, const int32_t *tokens, int64_t n_prompt, int64_t n
  * the page's tokens only. kv_disk_read must follow. */
 bool kv_disk_find(kv_disk *d, const int32_t *tokens, int64_t first, int64_t n, int64_t n_min,
                   int64_t *n_same);
-/* Reads the found file into a page of the pool. False: it is damaged; the page's memory is then undefined. */
-bool kv_disk_read(kv_disk *d, kv_page *page);
+/* Whether the found file has the page's part too. */
+bool kv_disk_has_part(const kv_disk *d);
+/* Reads the found file into a page of the pool and its part (NULL: the file has none). False: it is damaged;
+ * their memory is then undefined. */
+bool kv_disk_read(kv_disk *d, kv_page *page, kv_page *part);
 /* To be called before some pages are read. Returns how many can be read, at most n; 0 after an error of the
  * device. */
 int64_t kv_disk_begin(kv_disk *d, int64_t n);

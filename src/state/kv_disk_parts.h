@@ -66,12 +66,14 @@ struct kv_disk {
     kv_pool *pool;
     ledger *ledger;
     uint64_t charged;    /* bytes of RAM charged to the ledger */
-    uint64_t page_bytes; /* of a page on disk: the device's part and the host's */
+    uint64_t page_bytes; /* of a page on disk with its part (kv_pool_page_bytes) */
+    uint64_t part_bytes; /* of the part */
     kv_page
         *staged[KV_DISK_STAGED]; /* pages in RAM that files are read into; NULL: the host reads the pages */
     int n_staged;                /* of them used since kv_disk_begin */
     file *found;
-    uint64_t found_at;   /* offset of the page in the found file */
+    uint64_t found_at; /* offset of the page in the found file, and its bytes */
+    uint64_t found_bytes;
     int64_t found_page;  /* index of the page in its sequence */
     int64_t found_begun; /* when the first page of its sequence was looked for */
     uint8_t *piece;      /* [KV_DISK_PIECE], the writing thread's */
@@ -91,7 +93,7 @@ struct kv_disk {
 /* Writes the file name of the page that begins at `first` of a sequence: a whole page or (tail) a partial
  * one. */
 void kv_disk_name(const kv_disk *d, const int32_t *tokens, int64_t first, bool tail, char out[KV_DISK_NAME]);
-kv_disk_head kv_disk_head_of(const kv_disk *d, const int32_t *tokens, int64_t n);
+kv_disk_head kv_disk_head_of(const kv_disk *d, uint64_t page_bytes, const int32_t *tokens, int64_t n);
 void *kv_disk_writes(void *disk); /* body of the writing thread */
 
 #endif

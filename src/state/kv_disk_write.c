@@ -13,14 +13,14 @@
 #define PAUSE_S 60.0 /* seconds without writing after the disk was full or a write failed */
 
 /* Copies the page's bytes from the pool to the file, and writes their checksum. *gone: the pool has dropped
- * the page. */
-static nib_status put_page(kv_disk *d, file_writer *w, int64_t first, int64_t end, bool *gone,
+ * the page or its part. */
+static nib_status put_page(kv_disk *d, file_writer *w, int64_t first, int64_t end, uint64_t bytes, bool *gone,
                            nib_error *err) {
     uint64_t mark = 0;
     XXH3_state_t h;
     XXH3_64bits_reset(&h);
-    for (uint64_t at = 0, n; at < d->page_bytes; at += n) {
-        n = NUM_MIN(d->page_bytes - at, (uint64_t)KV_DISK_PIECE);
+    for (uint64_t at = 0, n; at < bytes; at += n) {
+        n = NUM_MIN(bytes - at, (uint64_t)KV_DISK_PIECE);
         *gone = !kv_pool_copy(d->pool, d->now.tokens, first, end, at, d->piece, (size_t)n, &mark);
         if (*gone)
             return nib_fail(err, NIB_E_NOTFOUND, "expected the page in the pool, it was reused meanwhile");
@@ -31,23 +31,25 @@ static nib_status put_page(kv_disk *d, file_writer *w, int64_t first, int64_t en
     return file_writer_write(w, &sum, sizeof sum, err);
 }
 
-static nib_status put_file(kv_disk *d, file_writer *w, int64_t first, int64_t end, bool *gone,
+static nib_status put_file(kv_disk *d, file_writer *w, int64_t first, int64_t end, uint64_t bytes, bool *gone,
                            nib_error *err) {
     const int32_t *tokens = d->now.tokens;
-    const kv_disk_head head = kv_disk_head_of(d, tokens, end);
+    const kv_disk_head head = kv_disk_head_of(d, bytes, tokens, end);
     NIB_TRY(file_writer_write(w, &head, sizeof head, err));
     NIB_TRY(file_writer_write(w, tokens, (size_t)end * sizeof *tokens, err));
-    return put_page(d, w, first, end, gone, err);
+    return put_page(d, w, first, end, bytes, gone, err);
 }
 
-static nib_status write_file(kv_disk *d, const char *path, int64_t first, int64_t end, bool *gone,
-                             nib_error *err) {
+static uint64_t file_bytes(int64_t end, uint64_t bytes) {
+    return sizeof(kv_disk_head) + (uint64_t)end * sizeof(int32_t) + bytes + sizeof(uint64_t);
+}
+
+static nib_status write_file(kv_disk *d, const char *path, int64_t first, int64_t end, uint64_t bytes,
+                             bool *gone, nib_error *err) {
     file_writer *w;
-    const uint64_t bytes =
-        sizeof(kv_disk_head) + (uint64_t)end * sizeof(int32_t) + d->page_bytes + sizeof(uint64_t);
-    NIB_TRY(kv_disk_quota_make(&d->quota, bytes, err));
+    NIB_TRY(kv_disk_quota_make(&d->quota, file_bytes(end, bytes), err));
     NIB_TRY(file_writer_open_private(path, &w, err));
-    return file_writer_end(w, put_file(d, w, first, end, gone, err), err);
+    return file_writer_end(w, put_file(d, w, first, end, bytes, gone, err), err);
 }
 
 static void count(kv_disk *d, bool written) {
@@ -58,11 +60,11 @@ static void count(kv_disk *d, bool written) {
     pthread_mutex_unlock(&d->lock);
 }
 
-/* Whether the path must not be written: a whole page exists, or something that is not a regular file. A tail
- * is always written, because the existing one may belong to another sequence. */
-static bool is_there(const char *path, bool tail) {
+/* Whether the path must not be written: a whole page exists with at least so many bytes, or something that is
+ * not a regular file. A tail is always written, because the existing one may belong to another sequence. */
+static bool is_there(const char *path, bool tail, uint64_t bytes) {
     struct stat info;
-    return lstat(path, &info) == 0 && !(tail && S_ISREG(info.st_mode));
+    return lstat(path, &info) == 0 && !(S_ISREG(info.st_mode) && (tail || (uint64_t)info.st_size < bytes));
 }
 
 static void write_page(kv_disk *d, int64_t first, int64_t end, bool tail) {
@@ -73,11 +75,12 @@ static void write_page(kv_disk *d, int64_t first, int64_t end, bool tail) {
     char *path = path_join(d->folder, name);
     if (!path)
         return;
-    const bool there = is_there(path, tail);
+    const uint64_t bytes = kv_pool_copyable(d->pool, d->now.tokens, first, end);
+    const bool there = is_there(path, tail, bytes ? file_bytes(end, bytes) : 0);
     if (!there && time_now() < d->paused) {
         count(d, false);
     } else if (!there) {
-        const nib_status status = write_file(d, path, first, end, &gone, &err);
+        const nib_status status = write_file(d, path, first, end, bytes, &gone, &err);
         if (status != NIB_OK && !gone) {
             log_line(&d->options.log, "keys and values are not written to disk for the next minute: %s",
                      err.message);

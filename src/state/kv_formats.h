@@ -13,6 +13,7 @@ typedef struct kv_formats {
     const uint8_t *layers; /* [n_layer]: the type_id of each; NULL: all have `type` */
     int n_layer;
     bool newest; /* the f16 copies of the newest positions: of layers with codes only */
+    bool slides; /* layers with a window keep only the positions that rows still read (kv_slide.h) */
 } kv_formats;
 
 static inline kv_formats kv_formats_all(type_id type) {

@@ -9,14 +9,23 @@
 
 enum { SYSTEM_PAGE = 4096 };
 
-static const op *attention_of(const layout *lay, int layer) {
+/* The first op that attends to the layer; *n: their number. */
+static const op *attention_of(const layout *lay, int layer, int *n) {
+    const op *found = NULL;
+    *n = 0;
     for (int b = 0; b < layout_n_block(lay); b++) {
         const program *p = &layout_block(lay, b)->program;
         for (int i = 0; i < p->n_op; i++)
-            if (p->ops[i].kind == OP_ATTENTION && p->ops[i].u.attn.layer == layer)
-                return &p->ops[i];
+            if (p->ops[i].kind == OP_ATTENTION && p->ops[i].u.attn.layer == layer && (*n)++ == 0)
+                found = &p->ops[i];
     }
-    return NULL;
+    return found;
+}
+
+/* Whether the layer is in the pages' parts. A pass may write over what an op has read (kv_slide.h), so a
+ * layer that n > 1 ops attend to is not. */
+static bool slides(kv_formats formats, const op *o, int n) {
+    return formats.slides && !formats.newest && n == 1 && o->u.attn.window > 0;
 }
 
 /* Places one layer's part at *at and advances *at; false: it overflows. */
@@ -38,22 +47,30 @@ static bool place_layer(kv_layer *layer, const op *o, type_id type, uint64_t *at
 static nib_status place_layers(kv_paging *p, const layout *lay, bool overlaid, const bool *on_host,
                                nib_error *err) {
     p->n_layer = model_n_kv_layer(layout_model(lay));
-    p->page_bytes = p->host_bytes = 0;
+    p->page_bytes = p->part_bytes = p->host_bytes = 0;
+    p->window = 0;
     for (int i = 0; i < p->n_layer; i++) {
-        const op *o = attention_of(lay, i);
+        int n;
+        const op *o = attention_of(lay, i, &n);
         const type_id type = kv_format_of(p->formats, i);
         kv_layer layer;
-        uint64_t *end = on_host && on_host[i] ? &p->host_bytes : &p->page_bytes, at = overlaid ? 0 : *end;
+        const bool part = slides(p->formats, o, n);
+        uint64_t *end = on_host && on_host[i] ? &p->host_bytes : part ? &p->part_bytes : &p->page_bytes;
+        uint64_t at = overlaid ? 0 : *end;
         if (!o || type == TYPE_COUNT)
             continue;
         if (!place_layer(&layer, o, type, &at))
             return nib_fail(err, NIB_E_NOFIT, "keys and values of %d positions overflow 64 bits", KV_BLOCK);
         layer.on_host = end == &p->host_bytes;
+        layer.slides = end == &p->part_bytes;
+        if (layer.slides)
+            p->window = NUM_MAX(p->window, o->u.attn.window);
         if (p->layers)
             p->layers[i] = layer;
         *end = NUM_MAX(*end, at);
     }
     p->page_bytes = (uint64_t)num_round_up((int64_t)p->page_bytes, SYSTEM_PAGE);
+    p->part_bytes = (uint64_t)num_round_up((int64_t)p->part_bytes, SYSTEM_PAGE);
     p->host_bytes = (uint64_t)num_round_up((int64_t)p->host_bytes, SYSTEM_PAGE);
     return NIB_OK;
 }
@@ -71,12 +88,10 @@ nib_status kv_paging_open(kv_paging *p, const layout *lay, kv_formats formats, b
     return status;
 }
 
-nib_status kv_page_size(const layout *lay, kv_formats formats, bool overlaid, uint64_t *bytes,
-                        nib_error *err) {
-    kv_paging p = {.formats = formats};
-    NIB_TRY(place_layers(&p, lay, overlaid, NULL, err));
-    *bytes = p.page_bytes;
-    return NIB_OK;
+nib_status kv_paging_size(kv_paging *p, const layout *lay, kv_formats formats, bool overlaid,
+                          nib_error *err) {
+    *p = (kv_paging){.formats = formats};
+    return place_layers(p, lay, overlaid, NULL, err);
 }
 
 /* Codes are written a whole page at a time. */
@@ -84,12 +99,13 @@ static uint64_t layer_touched(type_id type, int64_t n_kv_head, int64_t d_head, i
     return kv_is_coded(type) ? 0 : 2 * kv_page_touched(type, n_kv_head, d_head, n, SYSTEM_PAGE);
 }
 
-uint64_t kv_page_resident(const layout *lay, kv_formats formats, int64_t n) {
+uint64_t kv_page_resident(const layout *lay, kv_formats formats, bool part, int64_t n) {
     uint64_t touched = 0;
     for (int i = 0; i < model_n_kv_layer(layout_model(lay)); i++) {
-        const op *o = attention_of(lay, i);
+        int n_op;
+        const op *o = attention_of(lay, i, &n_op);
         const type_id type = kv_format_of(formats, i);
-        if (o && type != TYPE_COUNT)
+        if (o && type != TYPE_COUNT && slides(formats, o, n_op) == part)
             touched += layer_touched(type, o->u.attn.n_kv_head, o->u.attn.d_head, n);
     }
     return touched;
@@ -100,14 +116,17 @@ void kv_paging_close(kv_paging *p) {
     memset(p, 0, sizeof *p);
 }
 
-uint64_t kv_paging_touched(const kv_paging *p, int64_t n) {
+uint64_t kv_paging_touched(const kv_paging *p, bool part, int64_t n) {
+    const uint64_t all = part ? p->part_bytes : p->page_bytes;
     uint64_t touched = 0;
     if (n >= KV_BLOCK)
-        return p->page_bytes;
-    for (int i = 0; i < p->n_layer; i++)
-        if (!p->layers[i].on_host && p->layers[i].n_kv_head > 0)
-            touched += layer_touched(p->layers[i].type, p->layers[i].n_kv_head, p->layers[i].d_head, n);
-    return NUM_MIN(touched, p->page_bytes);
+        return all;
+    for (int i = 0; i < p->n_layer; i++) {
+        const kv_layer *l = &p->layers[i];
+        if (!l->on_host && l->slides == part && l->n_kv_head > 0)
+            touched += layer_touched(l->type, l->n_kv_head, l->d_head, n);
+    }
+    return NUM_MIN(touched, all);
 }
 
 nib_status kv_paging_split(kv_paging *p, const layout *lay, const bool *on_host, nib_error *err) {

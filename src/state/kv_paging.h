@@ -1,5 +1,9 @@
 /* kv_paging.h - the layout of a KV page: where each layer's keys and values are, and their bytes. A function
- * of the model's layout and of the formats of the cache. */
+ * of the model's layout and of the formats of the cache.
+ *
+ * A page has up to two pieces of memory on its device. With kv_formats.slides, layers with a window are in
+ * its part, which is taken and returned apart from the page (kv_slide.h); all other layers are in the page
+ * itself. */
 #ifndef NIB_STATE_KV_PAGING_H
 #define NIB_STATE_KV_PAGING_H
 
@@ -12,13 +16,16 @@ typedef struct kv_layer {
     int64_t n_kv_head, d_head;
     type_id type;
     bool on_host; /* in the host's part of the page */
+    bool slides;  /* in the page's part for layers with a window */
 } kv_layer;
 
 typedef struct kv_paging {
     kv_formats formats;
     int n_layer;
     kv_layer *layers;    /* [n_layer] */
-    uint64_t page_bytes; /* of all layers outside the host's part; a multiple of the system's page */
+    int64_t window;      /* the longest of the layers that slide; 0: none slides */
+    uint64_t page_bytes; /* of all layers in neither part; a multiple of the system's page */
+    uint64_t part_bytes; /* of the part for layers with a window, likewise; 0: none */
     uint64_t host_bytes; /* of the host's part, likewise; 0: none */
 } kv_paging;
 
@@ -26,12 +33,11 @@ typedef struct kv_paging {
  * and values after its visit. NIB_E_NOFIT: a page overflows. */
 nib_status kv_paging_open(kv_paging *p, const layout *lay, kv_formats formats, bool overlaid, nib_error *err);
 void kv_paging_close(kv_paging *p); /* zeroed is fine */
-/* A page's bytes, and the bytes of it that its first n positions make resident. Allocate nothing. */
-nib_status kv_page_size(const layout *lay, kv_formats formats, bool overlaid, uint64_t *bytes,
-                        nib_error *err);
-uint64_t kv_page_resident(const layout *lay, kv_formats formats, int64_t n);
-/* Bytes that the first n positions of a page make resident. */
-uint64_t kv_paging_touched(const kv_paging *p, int64_t n);
+/* As kv_paging_open, without the layers' places; allocates nothing. */
+nib_status kv_paging_size(kv_paging *p, const layout *lay, kv_formats formats, bool overlaid, nib_error *err);
+/* Bytes that the first n positions of a page, or of its part, make resident. */
+uint64_t kv_page_resident(const layout *lay, kv_formats formats, bool part, int64_t n);
+uint64_t kv_paging_touched(const kv_paging *p, bool part, int64_t n);
 /* Moves the layers with on_host [n_layer] to the host's part of the page. The device's part then has at least
  * one page of the system. NIB_E_NOFIT: a page overflows. */
 nib_status kv_paging_split(kv_paging *p, const layout *lay, const bool *on_host, nib_error *err);

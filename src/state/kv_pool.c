@@ -1,7 +1,7 @@
 /* kv_pool.c - see kv_pool.h. Memory is allocated in chunks, one for each reservation that exceeds the
  * existing pages. Pages with content are in a hash table, keyed by the serial number of the preceding page. A
  * page whose content is replaced gets a new serial number, so the pages that followed the old content can no
- * longer be found. kv_ram.c adds pages in RAM. */
+ * longer be found. kv_part.c adds parts for layers with a window, kv_ram.c pages in RAM. */
 #include "state/kv_pool_parts.h"
 
 #include "base/mem.h"
@@ -16,18 +16,14 @@ enum {
 
 /* ---- pages; the lock is held ---- */
 
-static kv_tier *tier_of(kv_pool *pool, const kv_page *page) {
-    return page->chunk->in_ram ? &pool->ram.tier : &pool->tier;
-}
-
-static void list_add(kv_tier *t, kv_page *page, bool at_front) {
+void kv_list_add(kv_tier *t, kv_page *page, bool at_front) {
     page->previous = at_front ? NULL : t->last;
     page->next = at_front ? t->first : NULL;
     *(page->previous ? &page->previous->next : &t->first) = page;
     *(page->next ? &page->next->previous : &t->last) = page;
 }
 
-static void list_remove(kv_tier *t, kv_page *page) {
+void kv_list_remove(kv_tier *t, kv_page *page) {
     *(page->previous ? &page->previous->next : &t->first) = page->next;
     *(page->next ? &page->next->previous : &t->last) = page->previous;
     page->previous = page->next = NULL;
@@ -38,7 +34,7 @@ static kv_page **bucket_of(kv_pool *pool, uint64_t before, int32_t first) {
     return &pool->buckets[(before * UINT64_C(0x9e3779b97f4a7c15) + (uint32_t)first) % KV_N_BUCKET];
 }
 
-void kv_page_forget(kv_pool *pool, kv_page *page) {
+void kv_page_forget(kv_page *page) {
     if (page->n_token == 0)
         return;
     *page->in_bucket = page->next_in_bucket;
@@ -46,7 +42,7 @@ void kv_page_forget(kv_pool *pool, kv_page *page) {
         page->next_in_bucket->in_bucket = page->in_bucket;
     page->next_in_bucket = NULL;
     page->n_token = 0;
-    tier_of(pool, page)->cached -= page->n_ref == 0;
+    page->chunk->tier->cached -= page->n_ref == 0;
 }
 
 void kv_page_fill(kv_pool *pool, kv_page *page, uint64_t before, const int32_t *tokens, int64_t n) {
@@ -68,7 +64,7 @@ kv_page *kv_page_find(kv_pool *pool, bool in_ram, uint64_t before, const int32_t
     *n_same = 0;
     for (kv_page *page = n ? *bucket_of(pool, before, tokens[0]) : NULL; page; page = page->next_in_bucket) {
         int64_t same = 0;
-        if (page->before != before || page->chunk->in_ram != in_ram)
+        if (page->before != before || (page->chunk->tier == &pool->ram.tier) != in_ram)
             continue;
         while (same < NUM_MIN(n, page->n_token) && page->tokens[same] == tokens[same])
             same++;
@@ -80,24 +76,30 @@ kv_page *kv_page_find(kv_pool *pool, bool in_ram, uint64_t before, const int32_t
     return best;
 }
 
-void kv_page_refer(kv_pool *pool, kv_page *page) {
-    kv_tier *t = tier_of(pool, page);
-    if (page->n_ref++ > 0)
-        return;
-    list_remove(t, page);
-    page->chunk->n_used++;
-    t->used++;
-    t->cached -= page->n_token > 0;
+static bool has_content(const kv_page *page) {
+    return page->n_token > 0 || page->of;
 }
 
-void kv_page_drop(kv_pool *pool, kv_page *page) {
-    kv_tier *t = tier_of(pool, page);
+void kv_page_refer(kv_page *page) {
+    kv_tier *t = page->chunk->tier;
+    if (page->n_ref++ > 0)
+        return;
+    kv_list_remove(t, page);
+    page->chunk->n_used++;
+    t->used++;
+    t->cached -= has_content(page);
+}
+
+void kv_page_drop(kv_page *page) {
+    kv_tier *t = page->chunk->tier;
     if (--page->n_ref > 0)
         return;
     page->chunk->n_used--;
     t->used--;
-    t->cached += page->n_token > 0;
-    list_add(t, page, page->n_token == 0);
+    if (!has_content(page))
+        kv_part_unlink(page->part);
+    t->cached += has_content(page);
+    kv_list_add(t, page, !has_content(page));
 }
 
 /* ---- chunks; the lock is held ---- */
@@ -146,14 +148,14 @@ static uint64_t chunk_touch_huge(kv_chunk *c, const kv_page *page, uint64_t page
     return touched;
 }
 
-void kv_chunk_add(kv_pool *pool, kv_chunk *c) {
-    kv_tier *t = c->in_ram ? &pool->ram.tier : &pool->tier;
+void kv_chunk_add(kv_chunk *c) {
+    kv_tier *t = c->tier;
     c->next = t->chunks;
     t->chunks = c;
     t->capacity += c->n_page;
     for (int64_t i = c->n_page - 1; i >= 0; i--) { /* so that pages at the beginning are allocated first */
         c->pages[i].chunk = c;
-        list_add(t, &c->pages[i], true);
+        kv_list_add(t, &c->pages[i], true);
     }
 }
 
@@ -164,10 +166,13 @@ void kv_chunk_free(kv_chunk *c) {
     mem_free(c);
 }
 
-static nib_status chunk_open(kv_pool *pool, int64_t n, bool huge, nib_error *err) {
+static nib_status chunk_open(kv_pool *pool, kv_tier *t, int64_t n, bool huge, nib_error *err) {
+    const kv_paging *p = &pool->paging;
+    const uint64_t each = t == &pool->parts ? p->part_bytes : p->page_bytes;
+    const uint64_t each_on_host = t == &pool->parts ? 0 : p->host_bytes;
     uint64_t bytes, on_host, heap;
-    if (!num_mul_u64((uint64_t)n, pool->paging.page_bytes, &bytes) || bytes > INT64_MAX ||
-        !num_mul_u64((uint64_t)n, pool->paging.host_bytes, &on_host) || on_host > INT64_MAX ||
+    if (!num_mul_u64((uint64_t)n, each, &bytes) || bytes > INT64_MAX ||
+        !num_mul_u64((uint64_t)n, each_on_host, &on_host) || on_host > INT64_MAX ||
         !num_mul_u64((uint64_t)n, sizeof(kv_page), &heap) || heap > INT64_MAX / 2)
         return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld pages overflow 64 bits", (long long)n);
     kv_chunk *c = mem_calloc(1, sizeof *c + (size_t)heap);
@@ -180,41 +185,47 @@ static nib_status chunk_open(kv_pool *pool, int64_t n, bool huge, nib_error *err
         kv_chunk_free(c);
         return status;
     }
+    c->tier = t;
     c->n_page = n;
     for (int64_t i = 0; i < n; i++) {
-        if (pool->paging.page_bytes > 0)
-            c->pages[i].at = (uint8_t *)c->memory.at + (uint64_t)i * pool->paging.page_bytes;
+        if (each > 0)
+            c->pages[i].at = (uint8_t *)c->memory.at + (uint64_t)i * each;
         if (on_host > 0)
-            c->pages[i].on_host = (uint8_t *)c->host.at + (uint64_t)i * pool->paging.host_bytes;
+            c->pages[i].on_host = (uint8_t *)c->host.at + (uint64_t)i * each_on_host;
     }
-    kv_chunk_add(pool, c);
+    kv_chunk_add(c);
     return NIB_OK;
 }
 
-static void chunk_close(kv_pool *pool, kv_chunk *c) {
+static void chunk_close(kv_chunk *c) {
     for (int64_t i = 0; i < c->n_page; i++) {
-        kv_page_forget(pool, &c->pages[i]);
-        list_remove(&pool->tier, &c->pages[i]);
+        kv_page_forget(&c->pages[i]);
+        kv_part_unlink(c->pages[i].part);
+        kv_part_unlink(&c->pages[i]);
+        kv_list_remove(c->tier, &c->pages[i]);
     }
-    pool->tier.capacity -= c->n_page;
+    c->tier->capacity -= c->n_page;
     kv_chunk_free(c);
 }
 
-/* Frees chunks without references, as long as the others suffice for the reservations. Waiting copies may be
- * from and to any chunk. */
-static void close_unneeded(kv_pool *pool) {
-    if (pool->tier.used == 0)
-        kv_ram_abandon(pool);
-    if (pool->ram.n_copy > 0)
-        return;
-    for (kv_chunk **at = &pool->tier.chunks; *at;) {
+/* Frees the tier's chunks without references, as long as the others suffice for the reservations. */
+static void close_unneeded(kv_tier *t) {
+    for (kv_chunk **at = &t->chunks; *at;) {
         kv_chunk *c = *at;
-        if (c->n_used > 0 || pool->tier.capacity - c->n_page < pool->reserved) {
+        if (c->n_used > 0 || t->capacity - c->n_page < t->reserved) {
             at = &c->next;
             continue;
         }
         *at = c->next;
-        chunk_close(pool, c);
+        chunk_close(c);
+    }
+}
+
+static void close_all(kv_tier *t) {
+    while (t->chunks) {
+        kv_chunk *c = t->chunks;
+        t->chunks = c->next;
+        chunk_close(c);
     }
 }
 
@@ -252,11 +263,8 @@ void kv_pool_close(kv_pool *pool) {
     if (!pool)
         return;
     kv_ram_close(pool);
-    while (pool->tier.chunks) {
-        kv_chunk *c = pool->tier.chunks;
-        pool->tier.chunks = c->next;
-        chunk_close(pool, c);
-    }
+    close_all(&pool->parts);
+    close_all(&pool->tier);
     kv_states_deinit(&pool->states);
     kv_paging_close(&pool->paging);
     pthread_mutex_destroy(&pool->lock);
@@ -265,6 +273,10 @@ void kv_pool_close(kv_pool *pool) {
 
 const kv_paging *kv_pool_paging(const kv_pool *pool) {
     return &pool->paging;
+}
+
+uint64_t kv_pool_page_bytes(const kv_pool *pool) {
+    return pool->paging.page_bytes + pool->paging.part_bytes + pool->paging.host_bytes;
 }
 
 bool kv_pool_host_reads(const kv_pool *pool) {
@@ -286,39 +298,56 @@ bool kv_pool_shares(const kv_pool *pool) {
     return pool->share;
 }
 
-nib_status kv_pool_reserve(kv_pool *pool, int64_t n, bool huge, nib_error *err) {
-    nib_status status = NIB_OK;
+static nib_status reserve(kv_pool *pool, kv_tier *t, int64_t n, bool huge, nib_error *err) {
+    if (n > INT64_MAX - t->reserved)
+        return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld pages overflow 64 bits", (long long)n);
+    if (t->reserved + n > t->capacity)
+        NIB_TRY(chunk_open(pool, t, t->reserved + n - t->capacity, huge, err));
+    t->reserved += n;
+    return NIB_OK;
+}
+
+/* Waiting copies may be from and to any chunk. */
+static void unreserve(kv_pool *pool, kv_amount n) {
+    pool->tier.reserved -= n.page;
+    pool->parts.reserved -= n.part;
+    if (pool->tier.used == 0)
+        kv_ram_abandon(pool);
+    if (pool->ram.n_copy > 0)
+        return;
+    close_unneeded(&pool->parts);
+    close_unneeded(&pool->tier);
+}
+
+nib_status kv_pool_reserve(kv_pool *pool, kv_amount n, bool huge, nib_error *err) {
     pthread_mutex_lock(&pool->lock);
-    if (n > INT64_MAX - pool->reserved)
-        status = nib_fail(err, NIB_E_NOFIT, "keys and values of %lld pages overflow 64 bits", (long long)n);
-    else if (pool->reserved + n > pool->tier.capacity)
-        status = chunk_open(pool, pool->reserved + n - pool->tier.capacity, huge, err);
-    if (status == NIB_OK)
-        pool->reserved += n;
+    nib_status status = reserve(pool, &pool->tier, n.page, huge, err);
+    if (status == NIB_OK && (status = reserve(pool, &pool->parts, n.part, huge, err)) != NIB_OK)
+        unreserve(pool, (kv_amount){.page = n.page});
     pthread_mutex_unlock(&pool->lock);
     return status;
 }
 
-void kv_pool_unkeep(kv_pool *pool, int64_t n) {
+void kv_pool_unkeep(kv_pool *pool, kv_amount n) {
     pthread_mutex_lock(&pool->lock);
-    pool->kept -= n;
+    pool->kept -= n.page;
     pthread_mutex_unlock(&pool->lock);
     kv_pool_unreserve(pool, n);
 }
 
-void kv_pool_unreserve(kv_pool *pool, int64_t n) {
+void kv_pool_unreserve(kv_pool *pool, kv_amount n) {
     pthread_mutex_lock(&pool->lock);
-    pool->reserved -= n;
-    close_unneeded(pool);
+    unreserve(pool, n);
     pthread_mutex_unlock(&pool->lock);
 }
 
 kv_page *kv_page_take(kv_pool *pool) {
     kv_page *page = pool->tier.first;
     kv_ram_save(pool, page);
-    kv_page_forget(pool, page);
+    kv_page_forget(page);
+    kv_part_unlink(page->part);
     page->serial = ++pool->last_serial;
-    kv_page_refer(pool, page);
+    kv_page_refer(page);
     return page;
 }
 
@@ -331,13 +360,13 @@ kv_page *kv_pool_take(kv_pool *pool) {
 
 void kv_pool_refer(kv_pool *pool, kv_page *page) {
     pthread_mutex_lock(&pool->lock);
-    kv_page_refer(pool, page);
+    kv_page_refer(page);
     pthread_mutex_unlock(&pool->lock);
 }
 
 void kv_pool_drop(kv_pool *pool, kv_page *page) {
     pthread_mutex_lock(&pool->lock);
-    kv_page_drop(pool, page);
+    kv_page_drop(page);
     pthread_mutex_unlock(&pool->lock);
 }
 
@@ -354,7 +383,7 @@ static void cut(kv_pool *pool, kv_page *page, int64_t n) {
         return;
     page->serial = ++pool->last_serial;
     if (n == 0)
-        kv_page_forget(pool, page);
+        kv_page_forget(page);
     page->n_token = n;
 }
 
@@ -373,9 +402,11 @@ void kv_pool_touch(kv_pool *pool, kv_page *page, int64_t n) {
     pthread_mutex_lock(&pool->lock);
     if (n > page->n_touched) {
         kv_chunk *c = page->chunk;
-        c->touched += c->huge_touched ? chunk_touch_huge(c, page, pool->paging.page_bytes)
-                                      : kv_paging_touched(&pool->paging, n) -
-                                            kv_paging_touched(&pool->paging, page->n_touched);
+        const bool part = c->tier == &pool->parts;
+        const kv_paging *p = &pool->paging;
+        c->touched += c->huge_touched
+                          ? chunk_touch_huge(c, page, part ? p->part_bytes : p->page_bytes)
+                          : kv_paging_touched(p, part, n) - kv_paging_touched(p, part, page->n_touched);
         page->n_touched = n;
         memory_region_touch(&c->memory, c->touched);
     }
@@ -390,7 +421,7 @@ void kv_pool_describe(kv_pool *pool, kv_page *page, const kv_page *before, const
     if (follows != page->before || n < page->n_token ||
         memcmp(page->tokens, tokens, (size_t)page->n_token * sizeof *tokens) != 0)
         page->serial = ++pool->last_serial; /* the content did not only grow */
-    kv_page_forget(pool, page);
+    kv_page_forget(page);
     kv_page_fill(pool, page, follows, tokens, n);
     pthread_mutex_unlock(&pool->lock);
 }
@@ -400,7 +431,7 @@ kv_page *kv_pool_find(kv_pool *pool, const kv_page *before, const int32_t *token
     pthread_mutex_lock(&pool->lock);
     kv_page *best = kv_page_find(pool, false, before ? before->serial : 0, tokens, n, n_same);
     if (best)
-        kv_page_refer(pool, best);
+        kv_page_refer(best);
     pthread_mutex_unlock(&pool->lock);
     return best;
 }
@@ -426,15 +457,39 @@ kv_page *kv_page_of(kv_pool *pool, bool in_ram, const int32_t *tokens, int64_t f
     return page && (page->n_token == KV_BLOCK || page->n_ref == 0) ? page : NULL;
 }
 
+/* Copies from the page's memory, followed by that of its part. */
+static void copy_bytes(const kv_pool *pool, const kv_page *page, uint64_t at, uint8_t *out, size_t n) {
+    const uint64_t own = pool->paging.part_bytes ? pool->paging.page_bytes : UINT64_MAX;
+    const size_t n_own = at < own ? (size_t)NUM_MIN(n, own - at) : 0;
+    if (n_own > 0)
+        memcpy(out, page->at + at, n_own);
+    if (n > n_own)
+        memcpy(out + n_own, page->part->at + (at + n_own - own), n - n_own);
+}
+
+/* Of its memory and of its part, if it has one; page NULL: none. */
+static uint64_t bytes_of(const kv_pool *pool, const kv_page *page) {
+    const uint64_t all = kv_pool_page_bytes(pool);
+    return !page ? 0 : page->part ? all : all - pool->paging.part_bytes;
+}
+
+uint64_t kv_pool_copyable(kv_pool *pool, const int32_t *tokens, int64_t first, int64_t end) {
+    pthread_mutex_lock(&pool->lock);
+    const kv_page *page = kv_page_of(pool, !pool->host_reads, tokens, first, end);
+    const uint64_t n = bytes_of(pool, page);
+    pthread_mutex_unlock(&pool->lock);
+    return n;
+}
+
 bool kv_pool_copy(kv_pool *pool, const int32_t *tokens, int64_t first, int64_t end, uint64_t at, void *out,
                   size_t n_byte, uint64_t *mark) {
     pthread_mutex_lock(&pool->lock);
     const kv_page *page = kv_page_of(pool, !pool->host_reads, tokens, first, end);
-    const bool found = page && (*mark == 0 || *mark == page->serial) &&
+    const bool found = page && at + n_byte <= bytes_of(pool, page) && (*mark == 0 || *mark == page->serial) &&
                        (pool->host_reads || page->n_queued <= pool->ram.n_made);
     if (found) {
         *mark = page->serial;
-        memcpy(out, page->at + at, n_byte);
+        copy_bytes(pool, page, at, out, n_byte);
     }
     pthread_mutex_unlock(&pool->lock);
     return found;
@@ -442,10 +497,13 @@ bool kv_pool_copy(kv_pool *pool, const int32_t *tokens, int64_t first, int64_t e
 
 void kv_pool_usage(kv_pool *pool, kv_usage *out) {
     pthread_mutex_lock(&pool->lock);
-    *out = (kv_usage){.reserved = pool->reserved,
+    *out = (kv_usage){.reserved = pool->tier.reserved,
                       .used = pool->tier.used,
                       .cached = pool->tier.cached,
                       .page_bytes = pool->paging.page_bytes + pool->paging.host_bytes,
+                      .parts_reserved = pool->parts.reserved,
+                      .parts_used = pool->parts.used,
+                      .part_bytes = pool->paging.part_bytes,
                       .in_ram = pool->ram.tier.cached,
                       .ram_bytes = pool->ram.bytes,
                       .n_saved = pool->ram.n_saved,

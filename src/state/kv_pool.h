@@ -14,6 +14,11 @@
  * entries for, and every step reads all of them. Memory for many sequences is therefore in huge pages, each
  * of which becomes resident as a whole.
  *
+ * With kv_formats.slides, layers with a window have their keys and values in parts: a page refers to at most
+ * one part, which holds its positions, and a table refers to the parts that its rows still read, a subset of
+ * its pages' parts (kv_slide.h). A part without references stays with its page until it is reused, the least
+ * recently dropped one first. So there are never more referenced parts than referenced pages.
+ *
  * Layers that the host computes for a device have their keys and values in host memory (kv_pool_split); a
  * page then has one piece in each memory.
  *
@@ -38,18 +43,24 @@ void kv_pool_close(kv_pool *pool); /* NULL is fine; its pages have no references
  * resident. To be called before the first reservation. */
 nib_status kv_pool_split(kv_pool *pool, const layout *lay, device *host, const bool *on_host, nib_error *err);
 const kv_paging *kv_pool_paging(const kv_pool *pool);
-bool kv_pool_shares(const kv_pool *pool);     /* as opened */
-bool kv_pool_host_reads(const kv_pool *pool); /* the host reads the memory of its device */
+uint64_t kv_pool_page_bytes(const kv_pool *pool); /* of a whole page: its own memory, the host's, its part */
+bool kv_pool_shares(const kv_pool *pool);         /* as opened */
+bool kv_pool_host_reads(const kv_pool *pool);     /* the host reads the memory of its device */
 
-/* Reserves n more pages; huge: host memory for them is in huge pages. NIB_E_NOFIT, NIB_E_NOMEM. */
-nib_status kv_pool_reserve(kv_pool *pool, int64_t n, bool huge, nib_error *err);
-void kv_pool_unreserve(kv_pool *pool, int64_t n); /* the caller has dropped n pages */
+/* Numbers of pages and of their parts. */
+typedef struct kv_amount {
+    int64_t page, part;
+} kv_amount;
+
+/* Reserves more pages and parts; huge: host memory for them is in huge pages. NIB_E_NOFIT, NIB_E_NOMEM. */
+nib_status kv_pool_reserve(kv_pool *pool, kv_amount n, bool huge, nib_error *err);
+void kv_pool_unreserve(kv_pool *pool, kv_amount n); /* the caller has dropped them */
 
 /* Allocates a page, empty and with one reference. Its old content is dropped. */
 kv_page *kv_pool_take(kv_pool *pool);
 void kv_pool_refer(kv_pool *pool, kv_page *page); /* one reference more, of a page that has some */
 void kv_pool_drop(kv_pool *pool, kv_page *page);  /* one reference less */
-uint8_t *kv_page_at(const kv_page *page);         /* its memory, page_bytes */
+uint8_t *kv_page_at(const kv_page *page);         /* its memory, page_bytes; of a part, part_bytes */
 uint8_t *kv_page_on_host(const kv_page *page);    /* NULL: the pool is not split */
 /* To be called before writing from position n on. Returns whether the caller may write: it has the only
  * reference, and the pool does not keep the content after n (kv_pool_keep) by having it copied. Then
@@ -57,6 +68,19 @@ uint8_t *kv_page_on_host(const kv_page *page);    /* NULL: the pool is not split
 bool kv_pool_claim(kv_pool *pool, kv_page *page, int64_t n);
 /* Charges the first n positions of the page as resident; to be called before they are written. */
 void kv_pool_touch(kv_pool *pool, kv_page *page, int64_t n);
+
+/* A part is a kv_page too, for kv_pool_refer, kv_pool_drop and kv_pool_touch; it is dropped before its page.
+ *
+ * Allocates the part of a page that has none (NULL: of no page yet), with one reference. NULL: all parts have
+ * references. */
+kv_page *kv_pool_take_part(kv_pool *pool, kv_page *page);
+/* Adds a reference to the page's part. NULL: it has none. */
+kv_page *kv_pool_refer_part(kv_pool *pool, const kv_page *page);
+bool kv_pool_has_part(kv_pool *pool, const kv_page *page);
+/* If nobody else refers to the part, it becomes one of no page, so that nobody can. */
+bool kv_pool_detach_part(kv_pool *pool, kv_page *part);
+/* Makes a part that only the caller can refer to that of this page, unless the page has one. */
+void kv_pool_attach_part(kv_pool *pool, kv_page *part, kv_page *page);
 
 /* Records the page's content: its first n positions hold the keys and values of tokens[0..n), which follow
  * the content of page `before` (NULL: they begin the sequence). */
@@ -67,13 +91,13 @@ kv_page *kv_pool_find(kv_pool *pool, const kv_page *before, const int32_t *token
                       int64_t *n_same);
 
 /* Keeps more content of pages without references, in at most `max` bytes of RAM. An eighth of the RAM cap
- * stays free. If the host reads the pool's device, *n_page more pages are reserved, until kv_pool_unkeep.
- * Otherwise *n_page is 0 and the pool has a tier in RAM: a page whose content is about to be dropped is
- * copied there first, and kv_pool_restore copies it back. The tier's memory is page-locked. It is allocated
- * as it is needed, if the ledger has space; then the least recently used pages are reused. It is freed with
- * the pool; a later call can only raise `max`. */
-nib_status kv_pool_keep(kv_pool *pool, uint64_t max, int64_t *n_page, nib_error *err);
-void kv_pool_unkeep(kv_pool *pool, int64_t n_page); /* its pages are without references */
+ * stays free. If the host reads the pool's device, *n more pages and parts are reserved, until
+ * kv_pool_unkeep. Otherwise *n is 0 and the pool has a tier in RAM: a page whose content is about to be
+ * dropped is copied there first, and kv_pool_restore copies it back. The tier's memory is page-locked. It is
+ * allocated as it is needed, if the ledger has space; then the least recently used pages are reused. It is
+ * freed with the pool; a later call can only raise `max`. */
+nib_status kv_pool_keep(kv_pool *pool, uint64_t max, kv_amount *n, nib_error *err);
+void kv_pool_unkeep(kv_pool *pool, kv_amount n); /* they are without references */
 /* As kv_pool_find, among the pages in RAM. It cannot be reused before kv_pool_restore or kv_pool_drop. */
 kv_page *kv_pool_find_in_ram(kv_pool *pool, const kv_page *before, const int32_t *tokens, int64_t n,
                              int64_t *n_same);
@@ -97,12 +121,14 @@ bool kv_pool_put(kv_pool *pool, kv_page *page, const kv_page *in_ram);
 /* kv_pool_copy_waiting, and waits until all copies are complete. No pass may run meanwhile. */
 nib_status kv_pool_settle(kv_pool *pool, nib_error *err);
 
+/* The bytes of a page that kv_pool_copy can copy: of a whole page, or without its part; 0: no such page. */
+uint64_t kv_pool_copyable(kv_pool *pool, const int32_t *tokens, int64_t first, int64_t end);
 /* Copies n_byte bytes of a page, from byte `at` on, to host memory, while passes may write other pages. If
  * the host cannot read the device, the page is one in RAM whose copy is complete, with the host's part at its
- * end. The page is the one with tokens [first, end) of a sequence that begins with tokens[0..first); first is
- * a multiple of KV_BLOCK and end at most KV_BLOCK more. *mark is 0, or the value from an earlier call: then
- * the call succeeds only for the same unchanged page. False: no such page, or a partial page with references,
- * which may be written. */
+ * end; otherwise its part for windows is at its end. The page is the one with tokens [first, end) of a
+ * sequence that begins with tokens[0..first); first is a multiple of KV_BLOCK and end at most KV_BLOCK more.
+ * *mark is 0, or the value from an earlier call: then the call succeeds only for the same unchanged page.
+ * False: no such page, no part to copy from, or a partial page with references, which may be written. */
 bool kv_pool_copy(kv_pool *pool, const int32_t *tokens, int64_t first, int64_t end, uint64_t at, void *out,
                   size_t n_byte, uint64_t *mark);
 
@@ -116,6 +142,8 @@ typedef struct kv_usage {
     int64_t used;     /* pages with references */
     int64_t cached;   /* pages without references that still have content */
     uint64_t page_bytes;
+    int64_t parts_reserved, parts_used;
+    uint64_t part_bytes;
     int64_t in_ram;               /* pages of the RAM tier that have content */
     uint64_t ram_bytes;           /* allocated for them */
     uint64_t n_saved, n_restored; /* pages copied to RAM and back since the pool was opened */

@@ -16,10 +16,6 @@
 
 enum { FREE_PART = 8 /* one of so many parts of the RAM cap stays free for others */ };
 
-static uint64_t bytes_of_page(const kv_pool *pool) {
-    return pool->paging.page_bytes + pool->paging.host_bytes;
-}
-
 /* ---- memory; the lock is held ---- */
 
 /* Bytes that pages without references may still take. */
@@ -32,7 +28,7 @@ static uint64_t left_in_ram(const kv_pool *pool) {
 }
 
 static nib_status open_memory(kv_pool *pool, kv_chunk *c, nib_error *err) {
-    const uint64_t bytes = (uint64_t)c->n_page * bytes_of_page(pool);
+    const uint64_t bytes = (uint64_t)c->n_page * kv_pool_page_bytes(pool);
     NIB_TRY(memory_region_open(&c->memory, device_host(), pool->ledger, NIB_OWNER_KV, bytes, false,
                                "keys and values in RAM", err));
     return pool->device->kind->pin(pool->device, c->memory.at, bytes, err);
@@ -40,14 +36,14 @@ static nib_status open_memory(kv_pool *pool, kv_chunk *c, nib_error *err) {
 
 /* Allocates a chunk of pages, if it fits. */
 static void grow(kv_pool *pool) {
-    const uint64_t each = bytes_of_page(pool);
+    const uint64_t each = kv_pool_page_bytes(pool);
     const uint64_t n = NUM_MIN(NUM_MAX(CHUNK_BYTES / each, 1), (pool->ram.max - pool->ram.bytes) / each);
     if (n == 0 || left_in_ram(pool) < n * each)
         return;
     kv_chunk *c = mem_calloc(1, sizeof *c + (size_t)n * sizeof *c->pages);
     if (!c)
         return;
-    c->in_ram = true;
+    c->tier = &pool->ram.tier;
     c->n_page = (int64_t)n;
     if (open_memory(pool, c, NULL) != NIB_OK) {
         pool->ram.max = pool->ram.bytes; /* not tried again */
@@ -60,7 +56,7 @@ static void grow(kv_pool *pool) {
             c->pages[i].on_host = c->pages[i].at + pool->paging.page_bytes;
     }
     pool->ram.bytes += n * each;
-    kv_chunk_add(pool, c);
+    kv_chunk_add(c);
 }
 
 void kv_ram_close(kv_pool *pool) {
@@ -116,19 +112,19 @@ void kv_ram_save(kv_pool *pool, const kv_page *page) {
         to = can_copy(r, 1) ? next_in_ram(pool) : NULL;
         if (!to)
             return;
-        kv_page_forget(pool, to);
+        kv_page_forget(to);
     }
-    kv_page_refer(pool, to);
+    kv_page_refer(to);
     if (!is_there) {
         move_content(pool, page, to);
         r->n_saved++;
     }
-    kv_page_drop(pool, to); /* the last one to be reused */
+    kv_page_drop(to); /* the last one to be reused */
 }
 
 void kv_ram_abandon(kv_pool *pool) {
     for (size_t i = 0; i < pool->ram.n_copy; i++)
-        kv_page_forget(pool, pool->ram.copies[i].to);
+        kv_page_forget(pool->ram.copies[i].to);
     pool->ram.n_queued -= pool->ram.n_copy;
     pool->ram.n_copy = 0;
 }
@@ -142,17 +138,20 @@ static nib_status copy_page(const kv_pool *pool, const kv_copy *c, nib_error *er
 
 /* ---- for sequences ---- */
 
-nib_status kv_pool_keep(kv_pool *pool, uint64_t max, int64_t *n_page, nib_error *err) {
-    *n_page = 0;
-    if (!pool->share || max == 0 || bytes_of_page(pool) == 0) /* no layer has keys and values */
+nib_status kv_pool_keep(kv_pool *pool, uint64_t max, kv_amount *out, nib_error *err) {
+    *out = (kv_amount){0};
+    if (!pool->share || max == 0 || kv_pool_page_bytes(pool) == 0) /* no layer has keys and values */
         return NIB_OK;
     const bool more_pages = pool->host_reads;
-    const int64_t n = (int64_t)(NUM_MIN(max, left_in_ram(pool)) / bytes_of_page(pool));
-    if (more_pages)
-        NIB_TRY(kv_pool_reserve(pool, n, true, err));
+    const int64_t n = (int64_t)(NUM_MIN(max, left_in_ram(pool)) / kv_pool_page_bytes(pool));
+    const kv_amount more = {.page = n, .part = pool->paging.part_bytes ? n : 0};
+    if (more_pages) {
+        NIB_TRY(kv_pool_reserve(pool, more, true, err));
+        *out = more;
+    }
     pthread_mutex_lock(&pool->lock);
     if (more_pages)
-        pool->kept += *n_page = n;
+        pool->kept += n;
     else
         pool->ram.max = NUM_MAX(pool->ram.max, max);
     pthread_mutex_unlock(&pool->lock);
@@ -167,7 +166,7 @@ kv_page *kv_pool_find_in_ram(kv_pool *pool, const kv_page *before, const int32_t
     if (pool->ram.max > 0 && can_copy(&pool->ram, 2)) /* kv_pool_restore may save a page too */
         page = kv_page_find(pool, true, before ? before->serial : 0, tokens, n, n_same);
     if (page)
-        kv_page_refer(pool, page);
+        kv_page_refer(page);
     pthread_mutex_unlock(&pool->lock);
     return page;
 }
@@ -177,7 +176,7 @@ kv_page *kv_pool_restore(kv_pool *pool, kv_page *in_ram) {
     kv_page *page = kv_page_take(pool);
     move_content(pool, in_ram, page);
     pool->ram.n_restored++;
-    kv_page_drop(pool, in_ram);
+    kv_page_drop(in_ram);
     pthread_mutex_unlock(&pool->lock);
     return page;
 }
@@ -213,8 +212,8 @@ kv_page *kv_pool_take_in_ram(kv_pool *pool) {
     pthread_mutex_lock(&pool->lock);
     kv_page *page = next_in_ram(pool);
     if (page) {
-        kv_page_forget(pool, page);
-        kv_page_refer(pool, page);
+        kv_page_forget(page);
+        kv_page_refer(page);
     }
     pthread_mutex_unlock(&pool->lock);
     return page;

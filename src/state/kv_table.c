@@ -1,5 +1,5 @@
 /* kv_table.c - see kv_table.h. */
-#include "state/kv_table.h"
+#include "state/kv_slide.h"
 
 #include "base/mem.h"
 #include "base/num.h"
@@ -12,29 +12,48 @@ int64_t kv_table_pages(kv_formats formats, int64_t n) {
     return kv_formats_all_coded(formats) ? n / KV_BLOCK : num_div_up(n, KV_BLOCK);
 }
 
+kv_amount kv_table_amount(const kv_paging *p, int64_t n_table, int64_t n_page) {
+    const int64_t each = kv_slide_quota(p, n_page);
+    return (kv_amount){.page = n_page,
+                       .part = each <= n_page / NUM_MAX(n_table, 1) ? n_table * each : n_page};
+}
+
+nib_status kv_tables_bytes(const layout *lay, kv_formats formats, bool overlaid, int64_t n_table,
+                           int64_t n_page, uint64_t *bytes, nib_error *err) {
+    kv_paging p, newest = {0};
+    uint64_t parts, each;
+    NIB_TRY(kv_paging_size(&p, lay, formats, overlaid, err));
+    if (kv_formats_any_coded(formats))
+        NIB_TRY(kv_paging_size(&newest, lay, kv_formats_newest(formats), overlaid, err));
+    const kv_amount n = kv_table_amount(&p, n_table, n_page);
+    if (!num_mul_u64((uint64_t)n.page, p.page_bytes, bytes) ||
+        !num_mul_u64((uint64_t)n.part, p.part_bytes, &parts) || !num_add_u64(*bytes, parts, bytes) ||
+        !num_add_u64(newest.page_bytes * (KV_WINDOW / KV_BLOCK),
+                     (overlaid ? 1 : 2) * model_state_bytes(layout_model(lay)), &each) ||
+        !num_mul_u64(each, (uint64_t)n_table, &each) || !num_add_u64(*bytes, each, bytes))
+        return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld pages overflow 64 bits",
+                        (long long)n_page);
+    return NIB_OK;
+}
+
 nib_status kv_table_bytes(const layout *lay, kv_formats formats, bool overlaid, int64_t n_ctx,
                           uint64_t *bytes, nib_error *err) {
-    uint64_t page, window = 0;
-    NIB_TRY(kv_page_size(lay, formats, overlaid, &page, err));
-    if (kv_formats_any_coded(formats))
-        NIB_TRY(kv_page_size(lay, kv_formats_newest(formats), overlaid, &window, err));
-    if (!num_mul_u64((uint64_t)kv_table_pages(formats, n_ctx), page, bytes) ||
-        !num_add_u64(*bytes, window * (KV_WINDOW / KV_BLOCK), bytes) ||
-        !num_add_u64(*bytes, (overlaid ? 1 : 2) * model_state_bytes(layout_model(lay)), bytes))
-        return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld positions overflow 64 bits",
-                        (long long)n_ctx);
-    return NIB_OK;
+    return kv_tables_bytes(lay, formats, overlaid, 1, kv_table_pages(formats, n_ctx), bytes, err);
 }
 
 nib_status kv_table_touched(const layout *lay, kv_formats formats, int64_t n, uint64_t *bytes,
                             nib_error *err) {
-    uint64_t page;
-    NIB_TRY(kv_page_size(lay, formats, false, &page, err));
-    *bytes = (uint64_t)(n / KV_BLOCK) * page + (n < KV_BLOCK ? 1 : 2) * model_state_bytes(layout_model(lay));
-    *bytes += kv_page_resident(lay, formats, n % KV_BLOCK);
+    kv_paging p;
+    NIB_TRY(kv_paging_size(&p, lay, formats, false, err));
+    const int64_t n_page = n / KV_BLOCK, n_part = kv_slide_quota(&p, n_page + 1);
+    *bytes = (uint64_t)n_page * p.page_bytes + (n < KV_BLOCK ? 1 : 2) * model_state_bytes(layout_model(lay));
+    *bytes += kv_page_resident(lay, formats, false, n % KV_BLOCK);
+    *bytes += (uint64_t)NUM_MIN(n_page, n_part) * p.part_bytes;
+    if (n_part > n_page)
+        *bytes += kv_page_resident(lay, formats, true, n % KV_BLOCK);
     for (int64_t at = 0; at < KV_WINDOW && kv_formats_any_coded(formats); at += KV_BLOCK)
-        *bytes +=
-            kv_page_resident(lay, kv_formats_newest(formats), NUM_MIN(NUM_MAX(n - at, 0), (int64_t)KV_BLOCK));
+        *bytes += kv_page_resident(lay, kv_formats_newest(formats), false,
+                                   NUM_MIN(NUM_MAX(n - at, 0), (int64_t)KV_BLOCK));
     return NIB_OK;
 }
 
@@ -85,7 +104,9 @@ static void fill_views(kv_table *t) {
     const kv_paging *p = kv_pool_paging(t->pool);
     for (int i = 0; i < p->n_layer; i++) {
         const kv_layer *at = &p->layers[i];
-        t->layers[i] = (kv_view){.pages = at->on_host ? t->on_host : t->at,
+        t->layers[i] = (kv_view){.pages = at->on_host  ? t->on_host
+                                          : at->slides ? t->part_at
+                                                       : t->at,
                                  .key_at = at->key_at,
                                  .value_at = at->value_at,
                                  .type = kv_code_type(at->type),
@@ -101,13 +122,15 @@ static void fill_views(kv_table *t) {
 }
 
 nib_status kv_table_open(kv_table *t, kv_pool *pool, const layout *lay, device *d, ledger *l, int64_t n_ctx,
-                         bool reserved, nib_error *err) {
+                         const kv_amount *reserved, nib_error *err) {
     const kv_paging *p = kv_pool_paging(pool);
     const int64_t n = kv_table_pages(p->formats, n_ctx);
+    const kv_amount own = kv_table_amount(p, 1, n), all = reserved ? *reserved : own;
     memset(t, 0, sizeof *t);
     if (!reserved)
-        NIB_TRY(kv_pool_reserve(pool, n, false, err));
-    t->reserved = reserved;
+        NIB_TRY(kv_pool_reserve(pool, own, false, err));
+    t->reserved = reserved != NULL;
+    t->max_part = all.part < all.page ? kv_slide_quota(p, n) : INT64_MAX;
     t->pool = pool;
     t->device = d;
     t->n_ctx = n_ctx;
@@ -115,11 +138,12 @@ nib_status kv_table_open(kv_table *t, kv_pool *pool, const layout *lay, device *
     t->pages = mem_calloc((size_t)NUM_MAX(n, 1), sizeof *t->pages);
     t->at = mem_calloc((size_t)NUM_MAX(n, 1), sizeof *t->at);
     t->on_host = mem_calloc((size_t)NUM_MAX(n, 1), sizeof *t->on_host);
+    t->parts = mem_calloc((size_t)NUM_MAX(n, 1), sizeof *t->parts);
+    t->part_at = mem_calloc((size_t)NUM_MAX(n, 1), sizeof *t->part_at);
     t->layers = mem_calloc((size_t)NUM_MAX(p->n_layer, 1), sizeof *t->layers);
     nib_status status = NIB_OK;
-    if (!t->pages || !t->at || !t->on_host || !t->layers)
-        status =
-            nib_fail_nomem(err, (size_t)n * (sizeof *t->pages + 2 * sizeof *t->at), "a sequence's pages");
+    if (!t->pages || !t->at || !t->on_host || !t->parts || !t->part_at || !t->layers)
+        status = nib_fail_nomem(err, (size_t)n * 5 * sizeof *t->pages, "a sequence's pages");
     if (status == NIB_OK && kv_formats_any_coded(p->formats))
         status = open_window(t, lay, d, l, err);
     if (status == NIB_OK)
@@ -133,6 +157,7 @@ nib_status kv_table_open(kv_table *t, kv_pool *pool, const layout *lay, device *
 }
 
 static void drop_from(kv_table *t, int64_t n_page) {
+    kv_slide_cut(t, n_page);
     while (t->n_page > n_page)
         kv_pool_drop(t->pool, t->pages[--t->n_page]);
 }
@@ -142,7 +167,7 @@ void kv_table_close(kv_table *t) {
         return;
     drop_from(t, 0);
     if (!t->reserved)
-        kv_pool_unreserve(t->pool, t->max_page);
+        kv_pool_unreserve(t->pool, kv_table_amount(kv_pool_paging(t->pool), 1, t->max_page));
     memory_region_close(&t->window);
     if (t->saving)
         kv_states_put(kv_pool_states(t->pool), t->saving, 0);
@@ -153,20 +178,24 @@ void kv_table_close(kv_table *t) {
     mem_free(t->pages);
     mem_free(t->at);
     mem_free(t->on_host);
+    mem_free(t->parts);
+    mem_free(t->part_at);
     mem_free(t->layers);
     memset(t, 0, sizeof *t);
 }
 
 int64_t kv_table_keep(kv_table *t, int64_t n) {
     const kv_formats formats = kv_pool_paging(t->pool)->formats;
-    if (t->state.at)
-        n = keep_state(t, n);
+    for (int64_t asked = -1; n != asked;) {
+        asked = n;
+        n = kv_slide_keep(t, t->state.at ? keep_state(t, n) : n);
+    }
     if (n == 0)
         t->saved = 0;
     const int64_t begin = n / KV_BLOCK * KV_BLOCK; /* start of the block that contains n */
     if (kv_formats_any_coded(formats)) {
         if (begin < t->held && n > begin)
-            n = t->state.at ? keep_state(t, begin) : begin;
+            n = kv_slide_keep(t, t->state.at ? keep_state(t, begin) : begin);
         t->held = NUM_MIN(t->held, NUM_MIN(begin, n));
     }
     drop_from(t, kv_table_pages(formats, n));
@@ -193,11 +222,14 @@ static nib_status copy_layer(device *d, const kv_layer *l, uint8_t *to, const ui
     return NIB_OK;
 }
 
-static nib_status copy_positions(kv_table *t, const kv_page *to, const kv_page *from, int64_t n,
+/* Copies the first n positions of the layers that are in the pages, or in their parts. */
+static nib_status copy_positions(kv_table *t, bool part, const kv_page *to, const kv_page *from, int64_t n,
                                  nib_error *err) {
     const kv_paging *p = kv_pool_paging(t->pool);
     for (int i = 0; i < p->n_layer; i++) {
         const kv_layer *l = &p->layers[i];
+        if (l->slides != part)
+            continue;
         if (l->on_host)
             NIB_TRY(copy_layer(device_host(), l, kv_page_on_host(to), kv_page_on_host(from), n, err));
         else
@@ -211,15 +243,27 @@ static nib_status make_own(kv_table *t, int64_t i, int64_t n, nib_error *err) {
     kv_page *page = t->pages[i];
     if (kv_pool_claim(t->pool, page, n))
         return NIB_OK;
-    kv_page *copy = kv_pool_take(t->pool);
+    kv_page *copy = kv_pool_take(t->pool), *part = NULL;
     kv_pool_touch(t->pool, copy, n);
     nib_status status = kv_pool_copy_waiting(t->pool, err);
     if (status == NIB_OK)
-        status = copy_positions(t, copy, page, n, err);
-    kv_pool_drop(t->pool, status == NIB_OK ? page : copy);
-    if (status == NIB_OK)
-        put(t, i, copy);
-    return status;
+        status = copy_positions(t, false, copy, page, n, err);
+    if (status == NIB_OK && i < t->n_part) {
+        part = kv_pool_take_part(t->pool, copy);
+        kv_pool_touch(t->pool, part, n);
+        status = copy_positions(t, true, part, t->parts[i], n, err);
+    }
+    if (status != NIB_OK) {
+        if (part)
+            kv_pool_drop(t->pool, part);
+        kv_pool_drop(t->pool, copy);
+        return status;
+    }
+    if (part)
+        kv_slide_replace(t, i, part);
+    kv_pool_drop(t->pool, page);
+    put(t, i, copy);
+    return NIB_OK;
 }
 
 /* Blocks use the window's pages in rotation; an adopted block does not use its page. */
@@ -231,7 +275,7 @@ static void reach_window(kv_table *t, int64_t first, int64_t end) {
         *n = NUM_MAX(*n, NUM_MIN(end - b * KV_BLOCK, KV_BLOCK));
     }
     for (size_t i = 0; i < NUM_COUNT(t->recent_n); i++)
-        touched += kv_paging_touched(&t->recent, t->recent_n[i]);
+        touched += kv_paging_touched(&t->recent, false, t->recent_n[i]);
     memory_region_touch(&t->window, touched);
 }
 
@@ -258,12 +302,14 @@ nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *er
     t->n_in_state = -1;
     if (t->checkpoints)
         begin_checkpoint(t, first, end);
+    kv_slide_drop(t, first);
     if (from < t->n_page)
         NIB_TRY(make_own(t, from, first % KV_BLOCK, err));
     for (; t->n_page < n_page; t->n_page++)
         put(t, t->n_page, kv_pool_take(t->pool));
     for (int64_t i = from; i < n_page; i++)
         kv_pool_touch(t->pool, t->pages[i], NUM_MIN(end - i * KV_BLOCK, KV_BLOCK));
+    NIB_TRY(kv_slide_reach(t, end, err));
     if (kv_formats_any_coded(formats))
         reach_window(t, first, end);
     return kv_pool_copy_waiting(t->pool, err);
@@ -371,9 +417,26 @@ static int64_t adopt_state(kv_table *t, const int32_t *tokens, int64_t n_held, i
     return kv_table_keep(t, n_page * KV_BLOCK);
 }
 
+/* kv_table_adopt with parts for windows. */
+static int64_t adopt_parts(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n) {
+    const int64_t end = kv_slide_adoptable(t, tokens, n_held, n);
+    int64_t held = n_held, n_same = KV_BLOCK;
+    for (int64_t i = n_held / KV_BLOCK; end > n_held && i * KV_BLOCK < end && n_same == KV_BLOCK; i++) {
+        kv_page *page = kv_pool_find(t->pool, i ? t->pages[i - 1] : NULL, tokens + i * KV_BLOCK,
+                                     NUM_MIN(end - i * KV_BLOCK, KV_BLOCK), &n_same);
+        if (!page)
+            break;
+        held = i * KV_BLOCK + n_same;
+        replace(t, i, page, held);
+    }
+    return held > n_held ? kv_table_keep(t, held) : n_held;
+}
+
 int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n) {
     if (t->state.at)
         return t->checkpoints ? adopt_state(t, tokens, n_held, n) : n_held;
+    if (kv_pool_paging(t->pool)->window > 0)
+        return adopt_parts(t, tokens, n_held, n);
     for (int64_t i = n_held / KV_BLOCK; i < t->max_page; i++) {
         const int64_t before = n_held;
         n_held = adopt_page(t, tokens, i, n_held, n);
@@ -388,6 +451,11 @@ void kv_table_share(kv_table *t, const kv_table *from, int64_t n_page) {
         kv_pool_refer(t->pool, from->pages[i]);
         replace(t, i, from->pages[i], (i + 1) * KV_BLOCK);
     }
+    kv_slide_keep(t, n_page * KV_BLOCK);
+}
+
+int64_t kv_table_shareable(const kv_table *t, int64_t n_page) {
+    return kv_slide_shareable(t, n_page);
 }
 
 int64_t kv_table_common(const kv_table *a, const kv_table *b, int64_t n_max) {
@@ -400,7 +468,8 @@ int64_t kv_table_common(const kv_table *a, const kv_table *b, int64_t n_max) {
 
 int64_t kv_table_load(kv_table *t, kv_disk *from, const int32_t *tokens, int64_t n_held, int64_t n,
                       int64_t n_page, bool *more) {
-    n_page = kv_disk_begin(from, n_page);
+    const bool slides = kv_pool_paging(t->pool)->window > 0;
+    n_page = kv_disk_begin(from, slides ? t->max_page : n_page); /* it may continue only at their end */
     *more = n_page > 0 && n_held / KV_BLOCK < t->max_page;
     for (int64_t i = n_held / KV_BLOCK; *more && n_page > 0 && i < t->max_page; i++, n_page--) {
         const int64_t first = i * KV_BLOCK;
@@ -412,15 +481,16 @@ int64_t kv_table_load(kv_table *t, kv_disk *from, const int32_t *tokens, int64_t
         n_held = first;
         kv_page *page = kv_pool_take(t->pool);
         kv_pool_touch(t->pool, page, KV_BLOCK);
-        if (!kv_disk_read(from, page)) {
-            kv_pool_drop(t->pool, page);
+        replace(t, i, page, first);
+        if (!kv_disk_read(from, page, kv_slide_load(t, first, kv_disk_has_part(from)))) {
+            drop_from(t, i);
             *more = false;
             break;
         }
-        kv_pool_describe(t->pool, page, i ? t->pages[i - 1] : NULL, tokens + first, n_same);
         n_held = first + n_same;
-        replace(t, i, page, n_held);
+        t->held = NUM_MAX(t->held, n_held);
+        kv_pool_describe(t->pool, page, i ? t->pages[i - 1] : NULL, tokens + first, n_same);
         *more = n_same == KV_BLOCK;
     }
-    return n_held;
+    return slides ? kv_table_keep(t, n_held) : n_held;
 }

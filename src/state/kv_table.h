@@ -15,6 +15,10 @@
  * shorter prefix, and a sequence with the same tokens, continues at the last page with one, or at position 0.
  * Ops begin with zeros there, so nothing is cleared.
  *
+ * Layers with a window may keep only the pages' parts that are still read (kv_slide.h). Then a shorter prefix
+ * continues where the parts before its end still exist, otherwise earlier, and only such prefixes of other
+ * sequences are adopted.
+ *
  * One thread at a time. */
 #ifndef NIB_STATE_KV_TABLE_H
 #define NIB_STATE_KV_TABLE_H
@@ -29,8 +33,12 @@ typedef struct kv_table {
     kv_page **pages;   /* [max_page] */
     uint8_t **at;      /* [max_page]: addresses of the pages, for the views */
     uint8_t **on_host; /* [max_page]: addresses of their parts on the host; unused if the pool is not split */
-    kv_view *layers;   /* [n_layer] */
-    kv_paging recent;  /* layers with codes: layout of the f16 pages of the window */
+    kv_page **parts;   /* [max_page]: for layers with a window, of pages [first_part, n_part); else NULL */
+    uint8_t **part_at; /* [max_page]: their addresses; those of other pages are unused */
+    int64_t first_part, n_part;
+    int64_t max_part; /* parts that the table may refer to between two passes */
+    kv_view *layers;  /* [n_layer] */
+    kv_paging recent; /* layers with codes: layout of the f16 pages of the window */
     uint8_t *recent_at[KV_WINDOW / KV_BLOCK];
     int64_t recent_n[KV_WINDOW / KV_BLOCK]; /* positions of each that are resident */
     memory_region window;                   /* layers with codes: the newest positions in f16 */
@@ -45,27 +53,35 @@ typedef struct kv_table {
 
 /* Number of pages for n positions. */
 int64_t kv_table_pages(kv_formats formats, int64_t n);
-/* Bytes that a table of n_ctx positions reserves, its f16 window and recurrent state included. NIB_E_NOFIT:
- * overflow. */
+/* What n_table tables reserve that have n_page pages together. */
+kv_amount kv_table_amount(const kv_paging *p, int64_t n_table, int64_t n_page);
+/* Bytes that a table of n_ctx positions reserves, its f16 window and recurrent state included; that n_table
+ * tables reserve together with pages for n_table_ctx of them. NIB_E_NOFIT: overflow. */
 nib_status kv_table_bytes(const layout *lay, kv_formats formats, bool overlaid, int64_t n_ctx,
                           uint64_t *bytes, nib_error *err);
+nib_status kv_tables_bytes(const layout *lay, kv_formats formats, bool overlaid, int64_t n_table,
+                           int64_t n_page, uint64_t *bytes, nib_error *err);
 /* The bytes of it that the first n positions make resident. */
 nib_status kv_table_touched(const layout *lay, kv_formats formats, int64_t n, uint64_t *bytes,
                             nib_error *err);
 
-/* reserved: pages are taken from the caller's reservation in the pool; the caller counts them. */
+/* reserved: pages are taken from the caller's reservation in the pool for several tables (kv_table_amount);
+ * the caller counts them. NULL: the table reserves its own. */
 nib_status kv_table_open(kv_table *t, kv_pool *pool, const layout *lay, device *d, ledger *l, int64_t n_ctx,
-                         bool reserved, nib_error *err);
+                         const kv_amount *reserved, nib_error *err);
 void kv_table_close(kv_table *t); /* zeroed is fine */
 
 /* Truncates the sequence to its first n positions, to continue there. Returns how many positions stay, from
  * where the caller computes again: n; up to KV_BLOCK - 1 fewer with codes; with a recurrent state n
- * only where it is, otherwise the last page's end up to n that has a checkpoint, or 0. Pages after them are
- * dropped. */
+ * only where it is, otherwise the last page's end up to n that has a checkpoint, or 0; with parts for
+ * windows, where these exist. Pages after them are dropped. */
 int64_t kv_table_keep(kv_table *t, int64_t n);
 /* Prepares positions [first, end) for writing, before a pass: allocates pages and copies shared ones; end <=
- * n_ctx. The recurrent state is unknown until kv_table_advance. Returns the errors of copying. */
+ * n_ctx. kv_table_fill follows, after all tables of the pass, and after the pass kv_table_settle. The
+ * recurrent state is unknown until kv_table_advance. Returns the errors of copying. */
 nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *err);
+void kv_table_fill(kv_table *t, int64_t end);
+void kv_table_settle(kv_table *t); /* also if the pass has failed */
 /* After the pass and kv_table_learn: the recurrent state is that of the first n positions, and the pass's
  * checkpoint can be found. */
 void kv_table_advance(kv_table *t, int64_t n);
@@ -74,11 +90,14 @@ void kv_table_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t e
 /* With a recurrent state only pages up to one with a checkpoint are adopted.
  *
  * The table holds tokens[0..n_held); pages of other sequences that hold more of tokens[0..n) replace its own
- * from there on. Returns how many positions it holds now, n_held or more. */
+ * from there on. Returns how many positions it holds now: n_held or more, with
+ * parts for windows fewer if another thread took them meanwhile. */
 int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n);
 /* An empty table gets the first n_page pages of another one of the same pool. They are full of positions that
  * are the same in both sequences, and are not written again. */
 void kv_table_share(kv_table *t, const kv_table *from, int64_t n_page);
+/* How many of the first n_page pages kv_table_share can take from the table. */
+int64_t kv_table_shareable(const kv_table *t, int64_t n_page);
 /* The number of pages that both tables have, from the first one on, among their first n_max. */
 int64_t kv_table_common(const kv_table *a, const kv_table *b, int64_t n_max);
 /* As kv_table_adopt, with pages from disk, at most n_page of them; blocks on reads. *more: the folder may

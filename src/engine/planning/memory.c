@@ -33,8 +33,10 @@ static nib_status add_cache(planning *f, const engine_core *e, plan_kv kv, kv_fo
                         "a plan has at most %zu bytes for formats of keys and values by layer",
                         sizeof c->layers);
     NIB_TRY(sessions_cache_bytes(e, formats, f->q.n_ctx, &c->bytes, err));
-    NIB_TRY(kv_table_bytes(e->layout, formats, false, FEW, &few, err));
-    NIB_TRY(kv_table_bytes(e->layout, formats, false, MANY, &many, err));
+    kv_formats whole = formats; /* of all layers */
+    whole.slides = false;
+    NIB_TRY(kv_table_bytes(e->layout, whole, false, FEW, &few, err));
+    NIB_TRY(kv_table_bytes(e->layout, whole, false, MANY, &many, err));
     c->position = (many - few) / (MANY - FEW);
     /* the last generated token is not computed; every session has the same workload */
     NIB_TRY(kv_table_touched(e->layout, formats, NUM_MIN(f->q.n_prompt + f->q.n_gen - 1, f->q.n_ctx),
@@ -60,7 +62,8 @@ nib_status planning_caches(planning *f, const engine_core *e, nib_error *err) {
             /* rotated ones are as large as those that are not */
             const bool other = !kv_is_rotated(type) && (type != mine.type || mine.layers);
             if (own ? type == mine.type : other)
-                NIB_TRY(add_cache(f, e, all[i].kv, own ? mine : kv_formats_all(type), err));
+                NIB_TRY(add_cache(f, e, all[i].kv,
+                                  own ? mine : (kv_formats){.type = type, .slides = mine.slides}, err));
         }
     return NIB_OK;
 }

@@ -269,7 +269,7 @@ static void list_prefetches(worker *w, const op *o) {
         const segment *g = &c->segments[i];
         const kv_view *kv = &g->kv->layers[(o->u.attn.layer + 1) % n_layer];
         const int64_t n = g->position + g->n_row;
-        if (g->n_row > 2 || kv->type != TYPE_F16)
+        if (g->n_row > 2 || kv->type != TYPE_F16 || kv->pages == g->kv->part_at)
             continue;
         for (int64_t half = 0; half < 2 * num_div_up(n, KV_BLOCK); half++) /* a page's keys, its values */
             for (int64_t h = 0; h < kv->n_kv_head; h++)
@@ -289,10 +289,10 @@ static bool any_coded(const exec_cell *c, const op *o) {
 }
 
 /* A quantized cache has two blocks in f16, so the rows of a sequence are stored and computed at most one
- * block at a time (kernels.h). */
+ * block at a time (kernels.h); with a window, KV_ROWS at a time. */
 void run_attention(worker *w, const op *o) {
     const exec_cell *c = w->j->cell;
-    const int64_t max = any_coded(c, o) ? KV_BLOCK : c->n_row;
+    const int64_t max = any_coded(c, o) ? KV_BLOCK : o->u.attn.window > 0 ? KV_ROWS : c->n_row;
     for (stride rows = {0, max}; rows.from < c->n_row; rows.from += max) {
         int i = 0;
         part p;

@@ -252,6 +252,7 @@ static double cpu_head_share(backend *b) {
 
 const backend_kind backend_cpu = {
     .name = "cpu",
+    .slides = true,
     .open = cpu_open,
     .close = cpu_close,
     .row_bytes = cpu_row_bytes,

@@ -186,7 +186,9 @@ static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, off
                             .one_cache = kv_is_coded(c->setup.kv.type) || !attention_moves(cuda_model(c))};
     find_capacity(c, cap, q);
     q->activations = gpu_workspace_device_bytes(c, rows);
-    NIB_TRY(kv_page_size(c->setup.layout, c->setup.kv, false, &q->page, err));
+    kv_paging sizes;
+    NIB_TRY(kv_paging_size(&sizes, c->setup.layout, c->setup.kv, false, err));
+    q->page = sizes.page_bytes;
     q->n_page = q->page ? rows->n_kept / q->page : 0;
     q->session = rows->n_kept - q->n_page * q->page;
     q->blocks = mem_calloc((size_t)n_block, sizeof *q->blocks);

@@ -1,0 +1,192 @@
+/* kv_slide.c - see kv_slide.h. */
+#include "state/kv_slide.h"
+
+#include "base/num.h"
+
+static int64_t window_of(const kv_table *t) {
+    return kv_pool_paging(t->pool)->window;
+}
+
+/* The first page that a row at position n reads, or its own. */
+static int64_t first_read(const kv_table *t, int64_t n) {
+    return NUM_MAX(n + 1 - window_of(t), 0) / KV_BLOCK;
+}
+
+int64_t kv_slide_quota(const kv_paging *p, int64_t n_page) {
+    /* window - 1 + KV_ROWS positions, from anywhere in a page on */
+    return p->window ? NUM_MIN(n_page, num_div_up(p->window, KV_BLOCK) + KV_ROWS / KV_BLOCK + 1) : 0;
+}
+
+/* ---- references ---- */
+
+static void put(kv_table *t, int64_t i, kv_page *part) {
+    t->parts[i] = part;
+    t->part_at[i] = kv_page_at(part);
+}
+
+static void drop_at(kv_table *t, int64_t i) {
+    kv_pool_drop(t->pool, t->parts[i]);
+    t->parts[i] = NULL;
+}
+
+void kv_slide_replace(kv_table *t, int64_t i, kv_page *part) {
+    drop_at(t, i);
+    put(t, i, part);
+}
+
+void kv_slide_cut(kv_table *t, int64_t n_page) {
+    while (t->n_part > NUM_MAX(n_page, t->first_part))
+        drop_at(t, --t->n_part);
+    t->n_part = NUM_MIN(t->n_part, n_page);
+    t->first_part = NUM_MIN(t->first_part, t->n_part);
+}
+
+static void drop_before(kv_table *t, int64_t i) {
+    while (t->first_part < NUM_MIN(i, t->n_part))
+        drop_at(t, t->first_part++);
+}
+
+void kv_slide_drop(kv_table *t, int64_t n) {
+    if (window_of(t) > 0)
+        drop_before(t, first_read(t, n));
+}
+
+/* The first page without a part gets one. NULL: there is none. */
+static kv_page *add(kv_table *t) {
+    kv_page *part = kv_pool_take_part(t->pool, t->pages[t->n_part]);
+    if (part)
+        put(t, t->n_part++, part);
+    return part;
+}
+
+kv_page *kv_slide_load(kv_table *t, int64_t first, bool there) {
+    if (window_of(t) == 0)
+        return NULL;
+    drop_before(t, there ? first_read(t, first) : t->n_part);
+    if (there) {
+        kv_page *part = add(t);
+        kv_pool_touch(t->pool, part, KV_BLOCK);
+        return part;
+    }
+    t->first_part = t->n_part = t->n_page;
+    return NULL;
+}
+
+int64_t kv_slide_keep(kv_table *t, int64_t n) {
+    const int64_t end = kv_table_pages(kv_pool_paging(t->pool)->formats, n), first = first_read(t, n);
+    if (window_of(t) == 0 || n == 0 || (t->first_part <= first && t->n_part >= end))
+        return n;
+    kv_slide_cut(t, end);
+    drop_before(t, first);
+    if (t->first_part == t->n_part)
+        t->first_part = t->n_part = end;
+    for (; t->n_part < end; t->n_part++) {
+        kv_page *part = kv_pool_refer_part(t->pool, t->pages[t->n_part]);
+        if (!part)
+            return kv_slide_keep(t, t->n_part * KV_BLOCK);
+        put(t, t->n_part, part);
+    }
+    for (; t->first_part > first; t->first_part--) {
+        kv_page *part = kv_pool_refer_part(t->pool, t->pages[t->first_part - 1]);
+        if (!part)
+            return kv_slide_keep(t, (t->first_part - 1) * KV_BLOCK);
+        put(t, t->first_part - 1, part);
+    }
+    return n;
+}
+
+/* ---- a pass ---- */
+
+/* Makes sure that only the table can refer to part i, or to its copy. */
+static nib_status make_own(kv_table *t, int64_t i, nib_error *err) {
+    if (kv_pool_detach_part(t->pool, t->parts[i]))
+        return NIB_OK;
+    kv_page *copy = kv_pool_take_part(t->pool, NULL);
+    kv_pool_touch(t->pool, copy, KV_BLOCK);
+    const nib_status status =
+        t->device->kind->copy(t->device, DEVICE_COMPUTE, kv_page_at(copy), kv_page_at(t->parts[i]),
+                              kv_pool_paging(t->pool)->part_bytes, err);
+    if (status == NIB_OK)
+        kv_slide_replace(t, i, copy);
+    else
+        kv_pool_drop(t->pool, copy);
+    return status;
+}
+
+/* The number of positions of page i before `end`. */
+static int64_t positions_of(int64_t i, int64_t end) {
+    return NUM_MIN(end - i * KV_BLOCK, (int64_t)KV_BLOCK);
+}
+
+nib_status kv_slide_reach(kv_table *t, int64_t end, nib_error *err) {
+    if (window_of(t) == 0)
+        return NIB_OK;
+    for (int64_t i = t->first_part; i < t->n_part && t->n_page - t->first_part > t->max_part; i++)
+        NIB_TRY(make_own(t, i, err));
+    while (t->n_part < t->n_page && t->n_part - t->first_part < t->max_part)
+        add(t);
+    for (int64_t i = t->first_part; i < t->n_part; i++)
+        kv_pool_touch(t->pool, t->parts[i], positions_of(i, end));
+    return NIB_OK;
+}
+
+void kv_slide_fill(kv_table *t, int64_t end) {
+    if (window_of(t) == 0)
+        return;
+    while (t->n_part < t->n_page && add(t))
+        kv_pool_touch(t->pool, t->parts[t->n_part - 1], positions_of(t->n_part - 1, end));
+    while (t->n_part < t->n_page) {
+        kv_page *part = t->parts[t->first_part];
+        t->parts[t->first_part++] = NULL;
+        kv_pool_attach_part(t->pool, part, t->pages[t->n_part]);
+        kv_pool_touch(t->pool, part, positions_of(t->n_part, end));
+        put(t, t->n_part++, part);
+    }
+    for (int64_t i = t->first_part; i < t->n_part; i++)
+        kv_pool_attach_part(t->pool, t->parts[i], t->pages[i]);
+}
+
+void kv_table_fill(kv_table *t, int64_t end) {
+    kv_slide_fill(t, end);
+}
+
+void kv_table_settle(kv_table *t) {
+    if (t->n_part - t->first_part > t->max_part)
+        drop_before(t, t->n_part - t->max_part);
+}
+
+/* ---- other sequences ---- */
+
+int64_t kv_slide_shareable(const kv_table *t, int64_t n_page) {
+    if (window_of(t) == 0)
+        return n_page;
+    const int64_t n = NUM_MIN(n_page, t->n_part);
+    return first_read(t, n * KV_BLOCK) >= t->first_part ? n : 0;
+}
+
+int64_t kv_slide_adoptable(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n) {
+    const bool whole = kv_formats_any_coded(kv_pool_paging(t->pool)->formats);
+    const int64_t begin = n_held / KV_BLOCK;
+    int64_t found = n_held, n_same = KV_BLOCK, without = t->first_part; /* earlier pages have no parts */
+    kv_page *before = NULL;
+    for (int64_t i = begin; i < t->max_page && n_same == KV_BLOCK && i * KV_BLOCK < n; i++) {
+        kv_page *page = kv_pool_find(t->pool,
+                                     i > begin ? before
+                                     : i       ? t->pages[i - 1]
+                                               : NULL,
+                                     tokens + i * KV_BLOCK, NUM_MIN(n - i * KV_BLOCK, KV_BLOCK), &n_same);
+        if (before)
+            kv_pool_drop(t->pool, before);
+        before = page;
+        if (!page || (whole && n_same < KV_BLOCK))
+            break;
+        if (!kv_pool_has_part(t->pool, page))
+            without = i + 1;
+        const int64_t end = i * KV_BLOCK + n_same;
+        if (first_read(t, end) >= without)
+            found = NUM_MAX(found, end);
+    }
+    if (before)
+        kv_pool_drop(t->pool, before);
+    return found;
+}
