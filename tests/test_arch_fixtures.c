@@ -161,6 +161,13 @@ static void gguf_files(void **state) {
     assert_int_equal(bad, 0);
 }
 
+/* Latent attention with attn_k_b and attn_v_b in place of attn_kv_b. */
+static void absorbed(void **state) {
+    (void)state;
+    assert_true(check_model("tests/data/arch-gguf/deepseek2-absorbed.gguf",
+                            "tests/data/arch-extra/deepseek_v2-dense", false));
+}
+
 static void on_the_check_back_end(void **state) {
     if (slow_step(2) > 1) /* test_exec_check compares the bits of all */
         return;
@@ -176,6 +183,7 @@ int main(void) {
         cmocka_unit_test(the_sixteen),
         cmocka_unit_test(other_members_and_flags),
         cmocka_unit_test(gguf_files),
+        cmocka_unit_test(absorbed),
         cmocka_unit_test(on_the_check_back_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

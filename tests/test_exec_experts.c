@@ -126,6 +126,34 @@ static double error_as(const char *type, const expected *x) {
     return error;
 }
 
+/* Frees want. */
+static void same_when_streamed(const char *folder, float *want) {
+    nib_engine_options o = options(2, 0, 0);
+    for (int i = 0; i < 2; i++) {
+        float *got = forward(folder, o);
+        assert_memory_equal(got, want, N_TOKEN * 320 * sizeof *got);
+        free(got);
+        o.ram = process_bytes() + tiny_model_half_bytes(folder);
+        o.stream = true;
+    }
+    free(want);
+}
+
+/* The folder itself has the bits of the file made from it, resident and streamed. */
+static void from_an_mxfp4_folder(void **state) {
+    (void)state;
+    const char *folder = "tests/data/packed/gpt_oss_mxfp4", *path = temp_path("packed.gguf");
+    nib_engine_options o = options(2, 0, 0);
+    nib_error err = {0};
+    nib_quantize_report r;
+    const nib_quantize_options q = {.out = path, .imatrix = "none"};
+    unlink(path);
+    if (nib_quantize(folder, &o, &q, &r, &err))
+        fail_msg("%s", err.message);
+    same_when_streamed(folder, forward(path, o));
+    same_when_streamed("tests/data/arch/deepseek_v3_fp8", forward("tests/data/arch/deepseek_v3_fp8", o));
+}
+
 /* The values are exact in bf16; as MXFP4 the rows are multiplied as 8-bit integers. */
 static void from_mxfp4(void **state) {
     (void)state;
@@ -178,11 +206,9 @@ static void routes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bits_for_any_cut),
-        cmocka_unit_test(as_the_check_back_end),
-        cmocka_unit_test(streamed_is_resident),
-        cmocka_unit_test(from_mxfp4),
-        cmocka_unit_test(routes),
+        cmocka_unit_test(same_bits_for_any_cut), cmocka_unit_test(as_the_check_back_end),
+        cmocka_unit_test(streamed_is_resident),  cmocka_unit_test(from_mxfp4),
+        cmocka_unit_test(from_an_mxfp4_folder),  cmocka_unit_test(routes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

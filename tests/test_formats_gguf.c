@@ -3,6 +3,8 @@
 #include "base/num.h"
 #include "formats/container.h"
 #include "formats/gguf.h"
+#include "formats/gguf_write.h"
+#include "formats/packed_matrix.h"
 #include "support/vocabulary.h"
 #include "support/bytes.h"
 #include "support/faults.h"
@@ -414,14 +416,71 @@ static void test_vocabularies(void **state) {
     }
 }
 
+/* ---- latent attention in the absorbed form ---- */
+
+enum { HEADS = 2, LOW = 32, PLAIN = 64, VALUES = 3 };
+
+/* Keys in Q8_0, with a scale of 1, and values in F32. */
+static nib_status open_absorbed(int n_value_head, container **c, nib_error *err) {
+    const char *path = temp_path("absorbed.gguf");
+    const int64_t k[] = {HEADS, LOW, PLAIN}, v[] = {n_value_head, VALUES, LOW};
+    float x[PLAIN];
+    uint8_t row[PLAIN / 32 * 34];
+    gguf_writer *w;
+    assert_int_equal(gguf_writer_open(path, &w, NULL), NIB_OK);
+    assert_int_equal(gguf_writer_set_string(w, "general.architecture", "deepseek2", 9, NULL), NIB_OK);
+    assert_int_equal(gguf_writer_tensor(w, "blk.0.attn_k_b.weight", TYPE_Q8_0, 3, k, NULL), NIB_OK);
+    assert_int_equal(gguf_writer_tensor(w, "blk.0.attn_v_b.weight", TYPE_F32, 3, v, NULL), NIB_OK);
+    for (int i = 0; i < HEADS * LOW; i++) {
+        for (int j = 0; j < PLAIN; j++)
+            x[j] = j % 32 == 31 ? 127 : (float)(i % LOW + j % 32 - 32 * (i / LOW));
+        type_get(TYPE_Q8_0)->quantize(x, row, PLAIN);
+        assert_int_equal(gguf_writer_data(w, row, sizeof row, NULL), NIB_OK);
+    }
+    for (int i = 0; i < n_value_head * VALUES; i++) {
+        for (int j = 0; j < LOW; j++)
+            x[j] = (float)(1000 + 100 * i + j);
+        assert_int_equal(gguf_writer_data(w, x, LOW * sizeof *x, NULL), NIB_OK);
+    }
+    assert_int_equal(gguf_writer_commit(w, NULL), NIB_OK);
+    return container_open(path, NULL, c, err);
+}
+
+static void test_absorbed(void **state) {
+    (void)state;
+    container *c;
+    nib_error err = {0};
+    float rows[PLAIN + VALUES][LOW];
+    assert_int_equal(open_absorbed(HEADS, &c, &err), NIB_OK);
+    const container_tensor *t = container_find(c, "blk.0.attn_kv_b.weight");
+    assert_non_null(t);
+    assert_int_equal(t->shape[0], HEADS * (PLAIN + VALUES));
+    assert_int_equal(t->shape[1], LOW);
+    assert_true(container_find(c, "blk.0.attn_k_b.weight")->source);
+    /* from the middle of the first head's keys to the middle of the second's */
+    assert_int_equal(packed_read(c, t, 40, PLAIN + VALUES, TYPE_F32, rows, &err), NIB_OK);
+    for (int i = 0; i < PLAIN + VALUES; i++) {
+        const int head = (40 + i) / (PLAIN + VALUES), at = (40 + i) % (PLAIN + VALUES);
+        for (int j = 0; j < LOW; j++) {
+            const int key = at % 32 == 31 ? 127 : j + at % 32 - 32 * head;
+            const int value = 1000 + 100 * (head * VALUES + at - PLAIN) + j;
+            assert_int_equal((int)rows[i][j], at < PLAIN ? key : value);
+        }
+    }
+    container_close(c);
+    assert_int_equal(open_absorbed(HEADS + 1, &c, &err), NIB_E_MODEL);
+    assert_non_null(strstr(err.message, "attn_k_b [heads, low, plain]"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scalars),      cmocka_unit_test(test_arrays),
-        cmocka_unit_test(test_tensors),      cmocka_unit_test(test_lying_head),
-        cmocka_unit_test(test_lying_keys),   cmocka_unit_test(test_lying_tensors),
-        cmocka_unit_test(test_truncated),    cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_faults),       cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_not_a_header), cmocka_unit_test(test_vocabularies),
+        cmocka_unit_test(test_absorbed),      cmocka_unit_test(test_scalars),
+        cmocka_unit_test(test_arrays),        cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_lying_head),    cmocka_unit_test(test_lying_keys),
+        cmocka_unit_test(test_lying_tensors), cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_damaged),       cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_missing),       cmocka_unit_test(test_not_a_header),
+        cmocka_unit_test(test_vocabularies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

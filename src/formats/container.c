@@ -50,6 +50,7 @@ static nib_status read_all(container *c, nib_error *err) {
         NIB_TRY(folder_read(c, err));
     else
         NIB_TRY(read_one_file(c, err));
+    NIB_TRY(packed_bind(c, err));
     const nib_status status = tensor_table_check_overlap(&c->tensors, err);
     return status == NIB_E_MODEL ? nib_fail_prefix(err, status, c->path) : status;
 }

@@ -304,6 +304,5 @@ nib_status folder_read(container *c, nib_error *err) {
     NIB_TRY(read_config(c, "generation_config.json", "generation.", false, err));
     NIB_TRY(read_config(c, "tokenizer_config.json", "tokenizer_config.", false, err));
     NIB_TRY(read_template(c, err));
-    NIB_TRY(read_weights(c, err));
-    return packed_bind(c, err);
+    return read_weights(c, err);
 }

@@ -311,6 +311,59 @@ static nib_status bind_mxfp4(binding *b, nib_error *err) {
     return keep_as(b, b->prefix, &t, err);
 }
 
+/* ---- latent attention, absorbed ---- */
+
+/* Files of an older form have the whole matrix, or all three. */
+static nib_status bind_heads(binding *b, const container_tensor *keys, nib_error *err) {
+    packed_matrix *m = &b->m;
+    char name[NAME + 32];
+    snprintf(name, sizeof name, "%s.attn_v_b.weight", b->prefix);
+    const container_tensor *values = container_find(b->c, name);
+    *m = (packed_matrix){.kind = PACKED_HEADS, .codes = *keys, .n_group = 1, .dtype = TYPE_F32};
+    if (!values && container_absent_file(b->c, name))
+        b->c->has_gap = true;
+    snprintf(name, sizeof name, "%s.attn_kv_b.weight", b->prefix);
+    if (container_find(b->c, name))
+        return NIB_OK;
+    if (!values)
+        return bad(b, "expected attn_v_b beside attn_k_b", err);
+    m->scales = *values;
+    const int64_t *k = keys->shape, *v = values->shape;
+    bool fits = keys->n_dim == 3 && values->n_dim == 3 && k[0] == v[0] && k[1] == v[2] &&
+                type_get(keys->type)->dequantize && type_get(values->type)->dequantize;
+    for (int d = 0; d < 3 && fits; d++)
+        fits = k[d] > 0 && v[d] > 0 && k[d] <= 1 << 16 && v[d] <= 1 << 16;
+    if (!fits)
+        return bad(b, "expected attn_k_b [heads, low, plain] and attn_v_b [heads, values, low]", err);
+    m->n = k[0] * (k[2] + v[1]);
+    m->k = k[1];
+    NIB_TRY(check_size(b, err));
+    container_tensor t = {.type = TYPE_F32, .n_dim = 2, .shape = {m->n, m->k}, .file = -1};
+    return keep_as(b, name, &t, err);
+}
+
+static nib_status bind_all_heads(binding *b, nib_error *err) {
+    const size_t n = b->c->tensors.n;
+    for (size_t i = 0; i < n; i++) {
+        const container_tensor t = b->c->tensors.all[i]; /* a copy, because the table grows */
+        if (!ends_with(t.name, ".attn_k_b.weight"))
+            continue;
+        snprintf(b->prefix, sizeof b->prefix, "%.*s", (int)(strlen(t.name) - strlen(".attn_k_b.weight")),
+                 t.name);
+        const nib_status status = bind_heads(b, &t, err);
+        if (b->c->has_gap)
+            return nib_fail(err, NIB_E_MODEL, "%s: parts of '%s' are in a file that is not there", b->method,
+                            b->prefix);
+        NIB_TRY(status);
+    }
+    for (size_t i = 0; i < n; i++) {
+        container_tensor *t = &b->c->tensors.all[i];
+        t->source =
+            t->source || ends_with(t->name, ".attn_k_b.weight") || ends_with(t->name, ".attn_v_b.weight");
+    }
+    return NIB_OK;
+}
+
 /* ---- bitsandbytes ---- */
 
 static nib_status read_state(binding *b, const container_tensor *state, nib_error *err) {
@@ -412,6 +465,10 @@ static void mark_source(container *c, container_tensor *t) {
 nib_status packed_bind(container *c, nib_error *err) {
     binding b = {.c = c, .method = container_meta_str(c, "quantization_config.quant_method")};
     const size_t n = c->tensors.n;
+    if (container_get_kind(c) == CONTAINER_GGUF) {
+        b.method = "latent attention";
+        return bind_all_heads(&b, err);
+    }
     if (!b.method)
         return NIB_OK;
     for (size_t i = 0; i < n; i++) {

@@ -3,6 +3,7 @@
 #include "formats/packed_rows.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 #include "numbers/blocks.h"
 
 #include <string.h>
@@ -104,6 +105,55 @@ nib_status packed_read_fp8(const packed_rows *r, type_id as, uint8_t *out, nib_e
     mem_free(x);
     mem_free(scales);
     mem_free(codes);
+    return status;
+}
+
+/* ---- latent attention ---- */
+
+/* Dequantizes n rows of a tensor, each of k, from row `first` on. */
+static nib_status read_whole(const packed_rows *r, const container_tensor *t, int64_t first, int64_t n,
+                             int64_t k, uint8_t *raw, float *out, nib_error *err) {
+    uint64_t each = 0;
+    type_row_bytes(t->type, k, &each);
+    NIB_TRY(packed_read_part(r, t, (uint64_t)first * each, raw, (uint64_t)n * each, err));
+    for (int64_t i = 0; i < n; i++)
+        type_dequantize_part(t->type, raw + (uint64_t)i * each, k, 0, out + i * k, k);
+    return NIB_OK;
+}
+
+/* Rows of one head: columns of its keys' matrix, then rows of its values'. */
+static nib_status read_head(const packed_rows *r, int64_t first, int64_t n, uint8_t *raw, float *keys,
+                            float *out, nib_error *err) {
+    const packed_matrix *m = r->m;
+    const int64_t low = m->k, plain = m->codes.shape[2], values = m->scales.shape[1], both = plain + values;
+    const int64_t head = first / both, at = first % both, n_key = NUM_MAX(NUM_MIN(plain - at, n), INT64_C(0));
+    if (n_key > 0)
+        NIB_TRY(read_whole(r, &m->codes, head * low, low, plain, raw, keys, err));
+    for (int64_t i = 0; i < n_key; i++)
+        for (int64_t k = 0; k < low; k++)
+            out[i * low + k] = keys[k * plain + at + i];
+    if (n_key == n)
+        return NIB_OK;
+    return read_whole(r, &m->scales, head * values + at + n_key - plain, n - n_key, low, raw,
+                      out + n_key * low, err);
+}
+
+nib_status packed_read_heads(const packed_rows *r, float *out, nib_error *err) {
+    const packed_matrix *m = r->m;
+    const int64_t low = m->k, plain = m->codes.shape[2], values = m->scales.shape[1], both = plain + values;
+    uint64_t of_keys = 0, of_values = 0;
+    type_row_bytes(m->codes.type, plain, &of_keys);
+    type_row_bytes(m->scales.type, low, &of_values);
+    const uint64_t bytes = NUM_MAX(of_keys * (uint64_t)low, of_values * (uint64_t)values);
+    uint8_t *raw = mem_alloc((size_t)bytes);
+    float *keys = mem_array((size_t)(low * plain), sizeof *keys);
+    nib_status status = raw && keys ? NIB_OK : nib_fail_nomem(err, (size_t)bytes, "the keys of a head");
+    for (int64_t i = 0, n; i < r->n && status == NIB_OK; i += n) {
+        n = NUM_MIN(r->n - i, both - (r->first + i) % both);
+        status = read_head(r, r->first + i, n, raw, keys, out + i * low, err);
+    }
+    mem_free(keys);
+    mem_free(raw);
     return status;
 }
 

@@ -2,7 +2,9 @@
  * AWQ (GEMM order), GPTQ (versions 1 and 2; 2, 3, 4 and 8 bits), compressed-tensors (pack-quantized and
  * int-quantized, float-quantized), bitsandbytes (nf4 and fp4, with or without a quantized absmax), fp8 (e4m3
  * and e5m2, with a scale for the tensor, for each row or for blocks of both), mxfp4 (the experts of gpt-oss:
- * one tensor [experts, rows, cols]).
+ * one tensor [experts, rows, cols]). The absorbed form of latent attention in GGUF files is listed in the
+ * same way: blk.N.attn_kv_b.weight [heads * (plain + values), low], whose rows are columns of attn_k_b
+ * [heads, low, plain] and rows of attn_v_b [heads, values, low].
  *
  * A container lists such a matrix as one tensor [rows, cols] under its unquantized name
  * ("....q_proj.weight"), with `packed` set and without a place in a file. Its parts stay listed, with
@@ -22,14 +24,15 @@ typedef enum packed_kind {
     PACKED_INT8,
     PACKED_NF4,
     PACKED_FP8,
-    PACKED_MXFP4
+    PACKED_MXFP4,
+    PACKED_HEADS
 } packed_kind;
 
 typedef struct packed_matrix {
     packed_kind kind;
     int bits;
     int64_t n, k, n_group;          /* rows, columns, groups of a row */
-    container_tensor codes, scales; /* PACKED_NF4: scales is absmax */
+    container_tensor codes, scales; /* PACKED_NF4: scales is absmax; PACKED_HEADS: keys and values */
     container_tensor zeros, order;  /* name NULL: there is none; order: [k], each column's group */
     bool zeros_less_one;            /* GPTQ version 1 stores zero - 1 */
     /* PACKED_NF4 */
@@ -40,6 +43,10 @@ typedef struct packed_matrix {
     type_id dtype;
 } packed_matrix;
 
+/* Whether a model can be run with it: otherwise it is converted to another file first. */
+static inline bool packed_runs(const packed_matrix *m) {
+    return m->kind >= PACKED_FP8;
+}
 /* *out: the smallest type that holds the matrix's values exactly. Reads its scales and zeros. */
 nib_status packed_type(const container *c, const container_tensor *t, type_id *out, nib_error *err);
 /* nibble's own type with the same values in fewer bits: n4g32, n4g64 or n4g128, for integers of up to 4 bits.

@@ -290,7 +290,7 @@ nib_status packed_type(const container *c, const container_tensor *t, type_id *o
         *out = TYPE_MXFP4;
         return NIB_OK;
     }
-    const bool floats = m->kind == PACKED_NF4 || m->kind == PACKED_FP8;
+    const bool floats = m->kind == PACKED_NF4 || m->kind == PACKED_FP8 || m->kind == PACKED_HEADS;
     *out = floats ? m->dtype : m->k / m->n_group % 32 ? TYPE_F32 : TYPE_Q4_0;
     for (int64_t first = 0; first < m->n && !floats; first += AT_ONCE) {
         packed_rows r;
@@ -410,6 +410,8 @@ nib_status packed_read(const container *c, const container_tensor *t, int64_t fi
         return packed_read_fp8(&r, as, out, err);
     if (m->kind == PACKED_MXFP4)
         return packed_read_mxfp4(&r, as, out, err);
+    if (m->kind == PACKED_HEADS)
+        return packed_read_heads(&r, out, err);
     NIB_TRY(rows_open(&r, c, t, first, n, true, err));
     const nib_status status = put_rows(&r, as, out, err);
     rows_close(&r);

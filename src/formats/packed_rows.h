@@ -27,6 +27,8 @@ float packed_scale_at(type_id type, const uint8_t *raw, int64_t i);
 nib_status packed_read_nf4(const packed_rows *r, type_id as, uint8_t *out, nib_error *err);
 /* As MXFP4 or F32. */
 nib_status packed_read_mxfp4(const packed_rows *r, type_id as, uint8_t *out, nib_error *err);
+/* As F32. */
+nib_status packed_read_heads(const packed_rows *r, float *out, nib_error *err);
 nib_status packed_read_fp8(const packed_rows *r, type_id as, uint8_t *out, nib_error *err);
 
 #endif

@@ -276,12 +276,12 @@ static nib_status read_model(model *m, const logger *log, nib_error *err) {
     return tensors_check_unused(m, log, err);
 }
 
-/* The loader reads fp8 as f32. Other forms are converted first. */
+/* The loader reads some forms. Others are converted first. */
 static nib_status refuse_packed(const model *m, nib_error *err) {
     const char *method = NULL;
     for (size_t i = 0; i < container_n_tensor(m->c) && method == NULL; i++) {
         const container_tensor *t = container_tensor_at(m->c, i);
-        if (t->packed != NULL && t->packed->kind != PACKED_FP8)
+        if (t->packed != NULL && !packed_runs(t->packed))
             method = container_packed_method(m->c);
     }
     if (method == NULL)

@@ -3,6 +3,8 @@
  * split here). */
 #include "model/binder.h"
 
+#include "formats/packed_matrix.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -154,7 +156,8 @@ nib_status bind_finish_matrix(binder *b, weight *w, const container_tensor *t, i
                               bool transposed, nib_error *err) {
     w->n = n;
     w->k = k;
-    w->type = t->packed != NULL && !b->m->packed ? TYPE_F32 : t->type; /* exact */
+    const bool blocks = t->packed == NULL || t->packed->kind == PACKED_MXFP4;
+    w->type = blocks || b->m->packed ? t->type : TYPE_F32; /* exact */
     w->transposed = transposed;
     if (transposed && type_get(t->type)->block_elems != 1)
         return nib_fail(err, NIB_E_MODEL,

@@ -50,7 +50,7 @@ bool load_reads_add(load_reads *r, const weight *w, int64_t first, int64_t n_row
         return false;
     for (int64_t i = 0; i < n_row; i += left) {
         const weight_piece *p = loader_piece(w, first + i, &row, &left);
-        if (!p)
+        if (!p || p->tensor->packed) /* computed, in no file */
             return false;
         left = NUM_MIN(left, n_row - i);
         const uint64_t begin = p->tensor->offset + (uint64_t)row * each, bytes = (uint64_t)left * each;

@@ -20,7 +20,7 @@ typedef struct load_reads {
 } load_reads;
 
 /* Adds rows [first, first + n_row) of matrix w. False: too many reads are needed, or the matrix is
- * transposed; the list is then unusable. */
+ * transposed or computed from other tensors; the list is then unusable. */
 bool load_reads_add(load_reads *r, const weight *w, int64_t first, int64_t n_row);
 /* Places the reads one after the other in the buffer; returns the bytes needed. */
 uint64_t load_reads_place(load_reads *r);
