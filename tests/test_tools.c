@@ -131,6 +131,26 @@ static void makes_mixtures(void **state) {
     }
 }
 
+/* With any number of layers they are models, too. */
+static void makes_a_few_layers(void **state) {
+    (void)state;
+    static const char *const shapes[] = {"qwen3-30b-a3b", "qwen3.5-35b-a3b",  "gpt-oss-20b",
+                                         "glm-4.5-air",   "deepseek-v3",      "gemma-4-26b-a4b",
+                                         "lfm2-8b-a1b",   "granite-4-h-small"};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int n = 2; n < 8; n += 2) {
+            const char *path = temp_path("few.gguf");
+            nib_error err;
+            const nib_synth_options o = {.shape = shapes[i], .n_layer = n, .hollow = true};
+            if (nib_synth(&o, path, NULL, &err) != NIB_OK)
+                fail_msg("%s: %s", shapes[i], err.message);
+            json_t *doc = described(path);
+            assert_int_equal(number(doc, "n_layer"), n);
+            json_decref(doc);
+            remove(path);
+        }
+}
+
 enum { E = 128, ROUTED = 6, STEPS = 150, WIDTH = 512, LAYERS = 4 };
 
 static float routers[LAYERS][E][WIDTH], stream[STEPS][WIDTH];
@@ -261,6 +281,7 @@ int main(void) {
         cmocka_unit_test(describes_whole_or_not),
         cmocka_unit_test(makes),
         cmocka_unit_test(makes_mixtures),
+        cmocka_unit_test(makes_a_few_layers),
         cmocka_unit_test(routes_as_recorded),
         cmocka_unit_test(knows_regimes),
         cmocka_unit_test(writes_logits),

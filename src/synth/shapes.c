@@ -291,6 +291,8 @@ static const struct {
 };
 
 bool synth_is_full(const synth_shape *s, int64_t layer) {
+    if (s->family == SYNTH_GEMMA4 && layer == s->n_layer - 1) /* whatever its period says */
+        return true;
     return s->full ? s->full[layer] == 'F' : s->full_every == 0 || (layer + 1) % s->full_every == 0;
 }
 

@@ -359,6 +359,9 @@ nib_status nib_synth(const nib_synth_options *options, const char *path, nib_syn
     if (!regime)
         return nib_fail(err, NIB_E_USAGE, "--routing: expected uniform, fitted or flat, found '%s'", name);
     job.n_layer = options->n_layer > 0 ? NUM_MIN(options->n_layer, job.shape->n_layer) : job.shape->n_layer;
+    synth_shape cut = *job.shape;
+    cut.n_layer = job.n_layer;
+    job.shape = &cut;
     synth_random_seed(&job.random, options->seed);
     routing_begin(&job.routing, regime, options->seed + 1);
     job.chunk = mem_alloc(CHUNK + sizeof(uint64_t));
