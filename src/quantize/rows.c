@@ -72,6 +72,8 @@ int64_t tensor_rows(const container_tensor *t) {
 nib_status tensor_read(const container *c, const container_tensor *t, int64_t first, int64_t n, void *raw,
                        float *out, nib_error *err) {
     uint64_t row_bytes = 0;
+    if (t->packed)
+        return packed_read(c, t, first, n, TYPE_F32, out, err);
     type_row_bytes(t->type, tensor_columns(t), &row_bytes);
     NIB_TRY(file_read_at(container_file(c, t->file), raw, t->offset + (uint64_t)first * row_bytes,
                          (uint64_t)n * row_bytes, err));
