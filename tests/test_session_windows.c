@@ -38,7 +38,9 @@ static nib_engine *open_engine(int kv, int64_t n_batch, bool whole) {
     if (engine_open(path, &o, &internal, &e, &err))
         fail_msg("%s", err.message);
     assert_true(e->core.resolved.formats.slides);
+    assert_int_equal(e->core.resolved.formats.kept, KV_KEPT);
     e->core.resolved.formats.slides = !whole;
+    e->core.resolved.formats.kept = 0; /* as under a cap */
     return e;
 }
 

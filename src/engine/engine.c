@@ -49,8 +49,7 @@ bool engine_kv_formats(const nib_engine *e, int kv, kv_formats *out) {
     type_id type;
     if (!settings_kv_type(kv, &type))
         return false;
-    *out = kv_formats_all(type);
-    out->slides = e->core.resolved.formats.slides;
+    *out = kv_formats_like(e->core.resolved.formats, type);
     return true;
 }
 

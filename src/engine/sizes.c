@@ -255,8 +255,9 @@ static nib_status resolve_cache(engine_core *e, nib_error *err) {
     if (!settings_kv_type(s->kv, &type))
         type = !is_auto && small_cache(e) && !e->kind->no_f32_cache ? TYPE_F32 : TYPE_F16;
     /* a checkpoint of a recurrent state continues with the whole keys and values before it */
-    const bool slides = e->kind->slides && model_state_bytes(e->m) == 0;
-    s->formats = (kv_formats){.type = type, .slides = slides};
+    s->formats = (kv_formats){.type = type,
+                              .slides = e->kind->slides && model_state_bytes(e->m) == 0,
+                              .kept = s->cap[NIB_TIER_RAM] == NIB_AUTO ? KV_KEPT : 0};
     if (!is_auto && !listed)
         return NIB_OK;
     if (!s->kv_types && !(s->kv_types = mem_alloc((size_t)n)))
@@ -268,8 +269,10 @@ static nib_status resolve_cache(engine_core *e, nib_error *err) {
         NIB_TRY(kv_formats_parse(s->kv_layers, s->kv_types, n, err));
     for (int i = 1; i < n; i++)
         same = same && s->kv_types[i] == s->kv_types[0];
-    s->formats = same ? (kv_formats){.type = (type_id)s->kv_types[0], .slides = slides}
-                      : (kv_formats){.type = type, .layers = s->kv_types, .n_layer = n, .slides = slides};
+    if (same)
+        s->formats.type = (type_id)s->kv_types[0];
+    s->formats.layers = same ? NULL : s->kv_types;
+    s->formats.n_layer = same ? 0 : n;
     return NIB_OK;
 }
 

@@ -14,10 +14,20 @@ typedef struct kv_formats {
     int n_layer;
     bool newest; /* the f16 copies of the newest positions: of layers with codes only */
     bool slides; /* layers with a window keep only the positions that rows still read (kv_slide.h) */
+    int kept;    /* and memory for so many before them, for sequences that go back or begin alike */
 } kv_formats;
+
+enum { KV_KEPT = 1024 }; /* kv_formats.kept where memory has no cap */
 
 static inline kv_formats kv_formats_all(type_id type) {
     return (kv_formats){.type = type};
+}
+/* The same of windows, with one format for all layers. */
+static inline kv_formats kv_formats_like(kv_formats f, type_id type) {
+    f.type = type;
+    f.layers = NULL;
+    f.n_layer = 0;
+    return f;
 }
 /* The formats of the copies of the newest positions. */
 static inline kv_formats kv_formats_newest(kv_formats f) {

@@ -14,7 +14,8 @@ static int64_t first_read(const kv_table *t, int64_t n) {
 
 int64_t kv_slide_quota(const kv_paging *p, int64_t n_page) {
     /* window - 1 + KV_ROWS positions, from anywhere in a page on */
-    return p->window ? NUM_MIN(n_page, num_div_up(p->window, KV_BLOCK) + KV_ROWS / KV_BLOCK + 1) : 0;
+    const int64_t n = num_div_up(p->window + p->formats.kept, KV_BLOCK) + KV_ROWS / KV_BLOCK + 1;
+    return p->window ? NUM_MIN(n_page, n) : 0;
 }
 
 /* ---- references ---- */

@@ -20,7 +20,7 @@
 
 #include "state/kv_table.h"
 
-/* Most parts that a table of n_page pages needs; 0: no layer slides. */
+/* Most parts that a table of n_page pages needs, with those for kv_formats.kept; 0: no layer slides. */
 int64_t kv_slide_quota(const kv_paging *p, int64_t n_page);
 /* The largest position up to n at which the sequence can continue; the table refers to the parts that are
  * read from there on. */

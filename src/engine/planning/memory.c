@@ -62,8 +62,7 @@ nib_status planning_caches(planning *f, const engine_core *e, nib_error *err) {
             /* rotated ones are as large as those that are not */
             const bool other = !kv_is_rotated(type) && (type != mine.type || mine.layers);
             if (own ? type == mine.type : other)
-                NIB_TRY(add_cache(f, e, all[i].kv,
-                                  own ? mine : (kv_formats){.type = type, .slides = mine.slides}, err));
+                NIB_TRY(add_cache(f, e, all[i].kv, own ? mine : kv_formats_like(mine, type), err));
         }
     return NIB_OK;
 }
