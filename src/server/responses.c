@@ -96,12 +96,13 @@ static json_t *function_call(const emitter *t, const answer_part *p, const char 
 
 /* Makes the members that identify an item in its events, and one more, `name`. */
 static json_t *place(const emitter *t, int kind, const char *name, json_t *value) {
+    const bool is_text = kind == PART_TEXT && value && !json_is_object(value);
     char id[64];
     item_id(t, kind, id);
     json_t *at = json_pack("{s:s, s:i, s:o}", "item_id", id, "output_index", items_index(t), name, value);
     if (kind != PART_CALL)
         json_object_set_new(at, "content_index", json_integer(0));
-    if (kind == PART_TEXT && value && !json_is_object(value))
+    if (is_text)
         json_object_set_new(at, "logprobs", json_array());
     return at;
 }
