@@ -25,7 +25,8 @@ static json_t *part_json(const char *layers, int n_byte, const char *format, int
     return json_pack("{s:s%, s:s%}", "layers", layers, (size_t)n_byte, "format", format, (size_t)n_format);
 }
 
-/* The tiers' shares of the bytes. Layers differ only on a GPU, where all have one format. */
+/* The tiers' shares of the bytes, which are those of every part: only a GPU has layers in several tiers, and
+ * there all layers have one format. */
 static json_t *shares_json(const plan *p) {
     const double vram = (double)p->device.kv, ram = (double)p->device.kv_in_ram;
     const double share = plan_is_of_gpu(p) && vram > 0 ? vram / (vram + ram) : 0;

@@ -127,6 +127,19 @@ static void show_kv(const terminal *s, const json_t *doc) {
     show_story(s, doc);
 }
 
+/* Writes the document of a measurement as JSON, or shows it. Returns an exit code. */
+static int report(const cli_args *args, nib_status status, char *text, nib_error *err,
+                  void (*show)(const terminal *s, const json_t *doc)) {
+    json_t *doc;
+    const int code = cli_document_of(status, text, err, &doc);
+    if (code || args->json)
+        return code ? code : cli_write_json(doc, args);
+    const terminal s = terminal_open(args, stdout);
+    show(&s, doc);
+    json_decref(doc);
+    return 0;
+}
+
 static void show_channels(const terminal *s, const json_t *doc) {
     const json_t *site;
     char name[32], strongest[96];
@@ -154,16 +167,9 @@ int profile_channels_run(const cli_args *args) {
     nib_engine_options options;
     nib_error err;
     char *text = NULL;
-    json_t *doc;
     cli_engine_options(args, &options);
     const nib_status status = nib_profile_channels(args->model, &options, args->calib, &text, &err);
-    const int code = cli_document_of(status, text, &err, &doc);
-    if (code || args->json)
-        return code ? code : cli_write_json(doc, args);
-    const terminal s = terminal_open(args, stdout);
-    show_channels(&s, doc);
-    json_decref(doc);
-    return 0;
+    return report(args, status, text, &err, show_channels);
 }
 
 static void show_experts(const terminal *s, const json_t *doc) {
@@ -186,16 +192,17 @@ int profile_experts_run(const cli_args *args) {
     nib_engine_options options;
     nib_error err;
     char *text = NULL;
-    json_t *doc;
     cli_engine_options(args, &options);
     const nib_status status = nib_profile_experts(args->model, &options, &how, &text, &err);
-    const int code = cli_document_of(status, text, &err, &doc);
-    if (code || args->json)
-        return code ? code : cli_write_json(doc, args);
-    const terminal s = terminal_open(args, stdout);
-    show_experts(&s, doc);
-    json_decref(doc);
-    return 0;
+    return report(args, status, text, &err, show_experts);
+}
+
+static void show_model(const terminal *s, const json_t *doc) {
+    show_layers(s, doc);
+    if (json_object_get(doc, "quality")) {
+        show_costs(s, json_object_get(doc, "quality"));
+        show_kv(s, json_object_get(doc, "kv"));
+    }
 }
 
 int profile_model_run(const cli_args *args) {
@@ -207,18 +214,7 @@ int profile_model_run(const cli_args *args) {
     nib_engine_options options;
     nib_error err;
     char *text = NULL;
-    json_t *doc;
     cli_engine_options(args, &options);
     const nib_status status = nib_profile_model(args->model, &options, &how, &text, &err);
-    int code = cli_document_of(status, text, &err, &doc);
-    if (code || args->json)
-        return code ? code : cli_write_json(doc, args);
-    const terminal s = terminal_open(args, stdout);
-    show_layers(&s, doc);
-    if (args->costs) {
-        show_costs(&s, json_object_get(doc, "quality"));
-        show_kv(&s, json_object_get(doc, "kv"));
-    }
-    json_decref(doc);
-    return 0;
+    return report(args, status, text, &err, show_model);
 }
