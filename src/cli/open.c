@@ -69,7 +69,7 @@ static bool kv_formats(const char *text, nib_engine_options *out) {
     const size_t n = strcspn(text, ",=");
     if (text[n] != '=') {
         snprintf(name, sizeof name, "%.*s", (int)NUM_MIN(n, sizeof name), text);
-        if ((out->kv_type = kv_type(name)) == 0)
+        if ((out->kv_type = kv_type(name)) == 0 || (text[n] && !text[n + 1]))
             return false;
         text += n + (text[n] == ',');
     }
