@@ -40,7 +40,7 @@ check "and says which there are" grep -q "f16, f32, kv8, kv4, kv8h or kv4h, foun
 run run "$model" --tokens 1,2 -n 2 --temp 0 --kv kv4,0=f16 --json
 check "a format for some layers" [ $code = 0 ]
 check "is reported" [ "$(json '[p["format"] for p in d["memory"]["kv"]]')" = "['f16', 'kv4']" ]
-for wrong in kv4, kv4,99=f16 0=kv5 kv4,0=f16x kv4,f16; do
+for wrong in 'kv4,' kv4,99=f16 0=kv5 kv4,0=f16x kv4,f16; do
     run run "$model" --kv $wrong --tokens 1,2 -n 1
     check "$wrong exits 2" [ $code = 2 ]
 done
