@@ -112,7 +112,27 @@ static void test_halves(void **state) {
         }
 }
 
+/* Every half, and floats next to the middle of two halves, as halves. */
+static void test_to_halves(void **state) {
+    (void)state;
+    enum { N = 3 << 16 };
+    static float x[N];
+    static uint16_t expected[N], found[N];
+    for (int i = 0; i < N; i++) {
+        const uint32_t h = (uint32_t)i / 3, step = (uint32_t)i % 3;
+        x[i] = half_to_float((uint16_t)h);
+        x[i] = step && isfinite(x[i]) ? x[i] * (1 + 0x1p-11f * (float)(2 * (int)step - 3) * 0.999f) : x[i];
+    }
+    pack_rounder_plain.f16_write(x, expected, N);
+    assert_int_equal(expected[3 * 0x3c00], 0x3c00);
+    for (int i = 0; pack_isa_at(i); i++)
+        for (int64_t n = N - 6; n <= N; n += 6) {
+            pack_isa_at(i)->round->f16_write(x, found, n);
+            assert_memory_equal(found, expected, (size_t)n * sizeof *found);
+        }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_halves), cmocka_unit_test(test_same_bytes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_halves), cmocka_unit_test(test_to_halves), cmocka_unit_test(test_same_bytes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

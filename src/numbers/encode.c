@@ -86,6 +86,10 @@ bool encode_row(type_id type, const float *x, const float *weight, int64_t n, vo
         codebook_encode(type, x, weight, n, blocks);
         return true;
     }
+    if (type == TYPE_F16) {
+        pack_isa_best()->round->f16_write(x, blocks, n);
+        return true;
+    }
     if (!s) {
         if (info->quantize)
             info->quantize(x, blocks, n);

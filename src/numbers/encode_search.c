@@ -37,6 +37,11 @@ static bool is_scale(float scale) {
 
 /* ---- the best scale of one group ---- */
 
+/* 8 bits: the scale covers the largest value; a search would gain nothing. */
+static bool is_searched(const encode_shape *s) {
+    return s->low != -s->high;
+}
+
 /* The least-squares scale (a half) of the candidate whose levels, scaled best, leave the smallest error. */
 static uint16_t best_fit(const search *f, int g, const float *inverse, int n) {
     encode_sums sums[N_TRY];
@@ -124,8 +129,7 @@ static void search_group(const search *f, int g, uint16_t *scale, uint16_t *min)
         search_zero(f, g, low, high, scale, min);
     } else if (s->table) {
         *scale = search_table(f, g, peak);
-    } else if (s->low ==
-               -s->high) { /* 8 bits: the scale covers the largest value; a search would gain nothing */
+    } else if (!is_searched(s)) {
         *scale = half_from_float(fabsf(peak) / (float)s->high);
     } else if (!s->asym) {
         const int zero = s->high + 1; /* levels are -zero...zero - 1 */
@@ -256,8 +260,8 @@ static float total(const float lanes[LANES]) {
     return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
 
-/* Fills x and weight [s->group] of a group: finite values, and the weights of their errors as in
- * pack_scale.c. */
+/* Fills x and weight [s->group] of a group: finite values, and, for a search, the weights of their errors as
+ * in pack_scale.c. */
 static void fill_group(search *f, int g, const float *from, const float *column, float *x, float *weight) {
     const encode_shape *s = f->s;
     const int n = s->group;
@@ -268,7 +272,7 @@ static void fill_group(search *f, int g, const float *from, const float *column,
             squares[j] += x[i + j] * x[i + j];
         }
     const float rms = sqrtf(total(squares) / (float)n);
-    for (int i = 0; i < n; i += LANES)
+    for (int i = 0; i < n && is_searched(s); i += LANES)
         for (int j = 0; j < LANES; j++) {
             weight[i + j] = (rms + fabsf(x[i + j])) * (column ? column[i + j] : 1);
             w[j] += weight[i + j];

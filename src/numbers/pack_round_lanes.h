@@ -310,7 +310,15 @@ static void f16_values(const void *raw, float *out, int64_t n) {
     type_get(TYPE_F16)->dequantize((const uint8_t *)raw + 2 * i, out + i, n - i);
 }
 
+static void f16_write(const float *x, void *raw, int64_t n) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        _mm_storeu_si128((void *)((uint8_t *)raw + 2 * i),
+                         _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
+    type_get(TYPE_F16)->quantize(x + i, (uint8_t *)raw + 2 * i, n - i);
+}
+
 #define ROUNDER                                                                                              \
-    { f16_values, ends, search, search_line, to_codes }
+    { f16_values, f16_write, ends, search, search_line, to_codes }
 
 #endif

@@ -12,7 +12,8 @@
 
 enum {
     MIN_VALUES = 1 << 18 /* values of the scratch: some megabytes, enough work for all threads */,
-    MAX_BYTES = 8
+    MAX_BYTES = 8,
+    LANES = 8
 };
 
 /* ---- scratch ---- */
@@ -275,16 +276,20 @@ static void scale_row(const row_task *t, int64_t row, int64_t k, float *x) {
         x[i] /= t->over[row];
 }
 
+/* Value i is in lane i % LANES, so that compilers vectorize the sums. */
 static void add_error(const part *p, int thread, const float *x, const float *y) {
     const float *imatrix = p->task->imatrix;
-    double error = 0, all = 0;
-    for (int64_t i = 0; i < p->k; i++) {
-        const double w = imatrix ? (double)imatrix[i] : 1, d = (double)x[i] - (double)y[i];
-        error += w * d * d;
-        all += w * (double)x[i] * (double)x[i];
+    double error[LANES] = {0}, all[LANES] = {0};
+    for (int64_t i = 0; i < p->k; i += LANES)
+        for (int64_t j = 0; j < NUM_MIN(p->k - i, (int64_t)LANES); j++) {
+            const double w = imatrix ? (double)imatrix[i + j] : 1, d = (double)x[i + j] - (double)y[i + j];
+            error[j] += w * d * d;
+            all[j] += w * (double)x[i + j] * (double)x[i + j];
+        }
+    for (int j = 0; j < LANES; j++) {
+        p->scratch->error[thread] += error[j];
+        p->scratch->all[thread] += all[j];
     }
-    p->scratch->error[thread] += error;
-    p->scratch->all[thread] += all;
 }
 
 /* Puts the columns of a row in the task's order. spare: [k]. */
@@ -296,25 +301,31 @@ static void move_columns(const row_task *t, int64_t k, float *x, float *spare) {
         x[i] = spare[t->cols[i]];
 }
 
+static void read_values(type_id type, const void *raw, float *x, int64_t k) {
+    if (type == TYPE_F16)
+        pack_isa_best()->round->f16_values(raw, x, k);
+    else
+        type_get(type)->dequantize(raw, x, k);
+}
+
 /* Reads a row of k values, whose columns may move (gguf_tensor.n_tile). */
 static void read_row(const gguf_tensor *t, const uint8_t *raw, int64_t k, float *x) {
-    const type_info *type = type_get(t->from);
     if (t->n_tile == 0) {
-        type->dequantize(raw, x, k);
+        read_values(t->from, raw, x, k);
         return;
     }
     const int64_t n_head = k / t->tile;
     uint64_t bytes = 0;
     type_row_bytes(t->from, t->tile, &bytes);
     for (int64_t h = 0; h < n_head; h++)
-        type->dequantize(raw + (uint64_t)(h % t->n_tile * (n_head / t->n_tile) + h / t->n_tile) * bytes,
-                         x + h * t->tile, t->tile);
+        read_values(t->from, raw + (uint64_t)(h % t->n_tile * (n_head / t->n_tile) + h / t->n_tile) * bytes,
+                    x + h * t->tile, t->tile);
 }
 
 /* Converts row r of the part to floats. spare: [k]. */
 static void prepare_row(part *p, int64_t r, float *spare) {
     const row_task *t = p->task;
-    float *x = p->scratch->x + r * p->k, sum = 0;
+    float *x = p->scratch->x + r * p->k;
     read_row(t->tensor, p->scratch->raw + (uint64_t)r * p->from_bytes, p->k, x);
     for (int64_t i = 0; t->tensor->minus_exp && i < p->k; i++)
         x[i] = -expf(x[i]);
@@ -324,9 +335,10 @@ static void prepare_row(part *p, int64_t r, float *spare) {
         x[i] *= t->tensor->row_times[t->rows ? t->rows[p->first + r] : p->first + r];
     move_columns(t, p->k, x, spare);
     scale_row(t, p->first + r, p->k, x);
+    int strange = 0;
     for (int64_t i = 0; i < p->k; i++)
-        sum += x[i] * 0; /* NaN if any value is not finite */
-    if (sum != 0 || isnan(sum))
+        strange |= !(fabsf(x[i]) < INFINITY);
+    if (strange)
         atomic_store(&p->strange, true);
 }
 
@@ -348,7 +360,7 @@ static void round_part(void *arg, int thread, int n_thread) {
         else
             encode_row(t->to, x, t->imatrix, p->k, out);
         for (int64_t r = 0; r < n; r++) {
-            type_get(t->to)->dequantize(out + (uint64_t)r * p->to_bytes, back, p->k);
+            read_values(t->to, out + (uint64_t)r * p->to_bytes, back, p->k);
             add_error(p, thread, x + r * p->k, back);
         }
     }
