@@ -54,6 +54,8 @@ typedef struct nib_quantize_options {
     double share8;  /* with permute: maximum percentage of the multiply-adds with 8-bit activations */
     double outlier; /* with permute: a channel has outliers if its 99.9th percentile is above so many times
                        the median of its input's channels; 0: 6 */
+    bool rotate; /* the residual stream and the heads of values are multiplied by orthogonal matrices, in all
+                    tensors. `type` NULL: values are not rounded; coarse ones become f16 */
     const char *keep_imatrix; /* writes the importance matrix for llama.cpp; NULL: no */
     const char *residual;     /* also writes the rounding residuals, with the engine options' residual_bits a
                                  weight, to this file, which nib_engine_options.residual accepts in place of the
@@ -74,6 +76,7 @@ typedef struct nib_quantize_report {
                        larger format that fits */
     int n_first;    /* channels that `permute` put first, over all inputs that can be permuted */
     double share8;  /* with permute: percentage of the multiply-adds with 8-bit activations */
+    int n_rotated;  /* with rotate: the residual stream, and layers whose heads of values are rotated */
     int n_coarse;   /* tensors that were in a coarse format already */
     double seconds;
     uint64_t rss_peak;    /* of the process, in bytes */

@@ -133,6 +133,7 @@ static void test_to_halves(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_halves), cmocka_unit_test(test_to_halves), cmocka_unit_test(test_same_bytes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_halves), cmocka_unit_test(test_to_halves),
+                                       cmocka_unit_test(test_same_bytes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

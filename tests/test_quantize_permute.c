@@ -1,9 +1,10 @@
-/* Permutations that put channels with outliers first (FMPQ): the same model, whatever the architecture; and
- * activations of 4 and 8 bits. */
+/* Permutations that put channels with outliers first (FMPQ), and rotations: the same model, whatever the
+ * architecture; and activations of 4 and 8 bits. */
 #include "base/num.h"
 #include "kernels/act8.h"
 #include "model/axes.h"
 #include "nib_tools.h"
+#include "numbers/rotation.h"
 #include "quantize/permute_n8.h"
 #include "support/archs.h"
 #include "support/engine.h"
@@ -203,8 +204,38 @@ static double distance(const char *a, const char *b, int act_a, int act_b) {
 }
 
 typedef struct tally {
-    int n_seen, n, n_permuted;
+    int n_seen, n, n_permuted, n_rotated;
 } tally;
+
+static nib_status make_rotated(const char *path, const char *out, const char *type, nib_quantize_report *r,
+                               nib_error *err) {
+    const nib_engine_options o = engine_usual();
+    const nib_quantize_options q = {.out = out, .type = type, .imatrix = "none", .rotate = true};
+    unlink(out);
+    return nib_quantize(path, &o, &q, r, err);
+}
+
+/* A rotated file gives the same logits but for rounding, or is refused by name. */
+static void look_rotated(tally *t, const char *whole, const char *name) {
+    static const char *const can[] = {"llama", "mistral", "mixtral", "qwen2", "qwen3", "deepseek"};
+    char turned[512];
+    nib_quantize_report r;
+    nib_error err;
+    snprintf(turned, sizeof turned, "%s", temp_path("turned.gguf"));
+    const nib_status status = make_rotated(whole, turned, NULL, &r, &err);
+    for (size_t i = 0; i < NUM_COUNT(can); i++)
+        if (!strcmp(name, can[i]) && status != NIB_OK)
+            fail_msg("%s: %s", name, err.message);
+    if (status != NIB_OK) {
+        assert_int_equal(status, NIB_E_USAGE);
+        assert_non_null(strstr(err.message, "--rotate: "));
+        return;
+    }
+    const double far = distance(whole, turned, 16, 16);
+    if (!(far < 2e-5))
+        fail_msg("%s rotated: %g off", name, far);
+    t->n_rotated++;
+}
 
 /* A permuted file gives the same logits but for the order of sums. The original is written as a GGUF file
  * first, because some folders cannot be. */
@@ -228,6 +259,7 @@ static void look(void *user, const char *path, const char *name) {
     const double far = distance(whole, moved, 16, 16);
     if (!(far < 1e-5))
         fail_msg("%s: %g off, %d channels moved", name, far, r.n_first);
+    look_rotated(t, whole, name);
     if (!strcmp(name, "llama") || !strcmp(name, "gemma3") || !strcmp(name, "mixtral") ||
         !strcmp(name, "bloom"))
         assert_true(r.n_first > 0);
@@ -238,8 +270,9 @@ static void test_fixtures(void **state) {
     tally t = {0};
     archs_each("tests/data/arch", look, &t);
     archs_each("tests/data/arch-extra", look, &t);
-    print_message("%d of %d models have channels that can be permuted\n", t.n_permuted, t.n);
-    assert_true(t.n_permuted >= (SANITIZED ? 4 : 40));
+    print_message("of %d models %d have channels that can be permuted, %d can be rotated\n", t.n,
+                  t.n_permuted, t.n_rotated);
+    assert_true(t.n_permuted >= (SANITIZED ? 4 : 40) && t.n_rotated >= (SANITIZED ? 2 : 20));
 }
 
 /* All blocks in 8 bits are a8, none is a4: bit by bit. */
@@ -276,10 +309,63 @@ static void test_advice(void **state) {
     assert_true(distance(again, again, NIB_ACT_AX, 8) == 0);
 }
 
+/* Rows of the matrix have length 1 and are orthogonal, and for the widths of models that are no power of two
+ * each new channel has a part of every old one. */
+static void test_rotation(void **state) {
+    (void)state;
+    static const struct {
+        int64_t n, m;
+    } rows[] = {{1, 1},  {2, 1}, {12, 12},  {20, 20},  {28, 28}, {36, 36},
+                {64, 1}, {7, 1}, {576, 36}, {640, 20}, {960, 60}};
+    for (size_t i = 0; i < NUM_COUNT(rows); i++) {
+        const int64_t n = rows[i].n;
+        rotation r;
+        assert_int_equal(rotation_open(&r, n, NULL), NIB_OK);
+        assert_int_equal(r.m, rows[i].m);
+        float *x = calloc((size_t)(2 * n * n), sizeof *x);
+        for (int64_t k = 0; k < n; k++)
+            x[k * n + k] = 1;
+        rotation_apply(&r, x, n, x + n * n);
+        for (int64_t a = 0; a < n; a++)
+            for (int64_t b = 0; b <= a; b += NUM_MAX(n / 30, (int64_t)1)) {
+                double dot = 0;
+                for (int64_t k = 0; k < n; k++)
+                    dot += (double)x[a * n + k] * (double)x[b * n + k];
+                assert_true(fabs(dot - (a == b)) < 1e-5);
+                assert_true(r.m * r.step != n ||
+                            fabs(fabs((double)x[a * n + b]) * sqrt((double)n) - 1) < 1e-5);
+            }
+        free(x);
+        rotation_close(&r);
+    }
+}
+
+/* A folder with one tensor for embedding and head; a norm that cannot move; other methods on the way. */
+static void test_rotated(void **state) {
+    (void)state;
+    char turned[512];
+    nib_engine_options o = engine_usual();
+    nib_quantize_report r;
+    nib_error err;
+    snprintf(turned, sizeof turned, "%s", temp_path("rotated.gguf"));
+    assert_int_equal(make_rotated("tests/data/arch/qwen3", turned, "f32", &r, &err), NIB_OK);
+    assert_true(r.n_rotated > 1);
+    assert_true(distance("tests/data/arch/qwen3", turned, 16, 16) < 2e-5);
+    assert_int_equal(make_rotated("tests/data/arch/gemma3", turned, "f32", &r, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "layer.0, attn_post_norm"));
+    nib_quantize_options q = {.out = turned, .imatrix = "none", .rotate = true, .permute = true};
+    assert_int_equal(nib_quantize("tests/data/arch/llama", &o, &q, &r, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "--permute"));
+    q = (nib_quantize_options){.out = turned, .method = "gptq", .rotate = true};
+    assert_int_equal(nib_quantize("tests/data/arch/llama", &o, &q, &r, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "gptq"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),    cmocka_unit_test(test_errors), cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_fixtures), cmocka_unit_test(test_ends),   cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_rotation), cmocka_unit_test(test_rotated), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_errors),   cmocka_unit_test(test_choice),  cmocka_unit_test(test_fixtures),
+        cmocka_unit_test(test_ends),     cmocka_unit_test(test_advice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,12 +16,12 @@ static int report(const cli_args *args, const char *out, const char *residual, c
     char in_size[32], out_size[32], peak[32];
     if (args->json)
         return cli_write_json(
-            json_pack("{s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:s, s:f, s:I}", "file",
-                      out, "bytes_in", (json_int_t)r->bytes_in, "bytes", (json_int_t)r->bytes_out, "tensors",
-                      r->n_tensor, "quantized", r->n_quantized, "resumed", r->n_resumed, "fallback",
-                      r->n_fallback, "coarse", r->n_coarse, "first", r->n_first, "share8", r->share8, "bits",
-                      r->bits, "error", r->error, "importance", r->importance, "seconds", r->seconds,
-                      "rss_peak", (json_int_t)r->rss_peak),
+            json_pack("{s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:i, s:f, s:f, s:s, s:f, s:I}",
+                      "file", out, "bytes_in", (json_int_t)r->bytes_in, "bytes", (json_int_t)r->bytes_out,
+                      "tensors", r->n_tensor, "quantized", r->n_quantized, "resumed", r->n_resumed,
+                      "fallback", r->n_fallback, "coarse", r->n_coarse, "first", r->n_first, "share8",
+                      r->share8, "rotated", r->n_rotated, "bits", r->bits, "error", r->error, "importance",
+                      r->importance, "seconds", r->seconds, "rss_peak", (json_int_t)r->rss_peak),
             args);
     printf("%s: %s from %s; ", out, num_format_size(r->bytes_out, out_size),
            num_format_size(r->bytes_in, in_size));
@@ -36,6 +36,8 @@ static int report(const cli_args *args, const char *out, const char *residual, c
         printf("%d channels with outliers come first; with --activation ax %s %% of the multiply-adds have 8 "
                "bits\n",
                r->n_first, num_text(r->share8, 3));
+    if (args->rotate)
+        printf("the residual stream and the heads of values of %d layers are rotated\n", r->n_rotated - 1);
     if (residual)
         printf("residuals: %s\n", residual);
     if (r->bytes_out > r->bytes_in)
@@ -90,6 +92,7 @@ static int run(cli_args *args) {
                                     .method = args->method,
                                     .calib = args->calib,
                                     .permute = args->permute,
+                                    .rotate = args->rotate,
                                     .share8 = args->a8_share,
                                     .imatrix = args->imatrix,
                                     .keep_imatrix = args->keep_imatrix,
@@ -143,6 +146,12 @@ const cli_command cmd_quantize = {
         "--permute puts the channels in which activations have outliers first, in all tensors together,\n"
         "so the model computes the same. --activation ax then has 8 bits for the first blocks of 128\n"
         "channels and 4 for the others (docs/paper-comet.md). Any program reads the file.\n\n"
+        "--rotate multiplies the residual stream and the heads of values by orthogonal matrices, in all\n"
+        "tensors together, so the model computes the same and activations have fewer outliers. Weights of\n"
+        "norms move into the next products; a tied output head becomes a tensor. Norms after a sub-layer\n"
+        "or with a mean cannot move: such a model is refused. Any program reads the file; --permute and\n"
+        "other methods than rtn take it as their input. A matrix that writes to the stream is in memory\n"
+        "as a whole.\n\n"
         "Memory does not depend on the model's size, and --ram is kept. The file is written as "
         "OUT.gguf.part.\n"
         "After an interruption the same command continues after the last finished tensor.\n\n"

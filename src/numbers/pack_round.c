@@ -91,8 +91,8 @@ static void to_codes(const float *x, int n, float min, float step, int zero, int
     }
 }
 
-const pack_rounder pack_rounder_plain = {
-    dequantize_f16, quantize_f16, ends, pack_scale_search, pack_scale_search_line, to_codes};
+const pack_rounder pack_rounder_plain = {dequantize_f16,    quantize_f16,           ends,
+                                         pack_scale_search, pack_scale_search_line, to_codes};
 
 static uint16_t keep_scale(const pack_values *v, int zero, float peak, uint16_t plain) {
     (void)v;

@@ -12,7 +12,7 @@
 
 /* ---- keys ---- */
 
-/* The advice on activations stays true of tensors whose channels keep their order. */
+/* The advice on activations stays true of tensors whose channels stay the same. */
 static bool keeps_key(void *user, const char *key) {
     const bool *moves = user;
     return strcmp(key, "general.file_type") != 0 && strcmp(key, "general.quantization_version") != 0 &&
@@ -39,7 +39,7 @@ static nib_status folder_keys(const job *j, gguf_writer *w, nib_error *err) {
 
 nib_status header_write(const job *j, gguf_writer *w, nib_error *err) {
     enum { QUANTIZATION_VERSION = 2, MAX_HEADER = 64 << 20 };
-    bool moves = j->permute.m != NULL;
+    bool moves = j->permute.m != NULL || j->rotate.m != NULL;
     if (container_get_kind(j->c) == CONTAINER_GGUF)
         NIB_TRY(gguf_copy_keys(container_file(j->c, 0), MAX_HEADER, keeps_key, &moves, w, err));
     else

@@ -20,12 +20,22 @@ static bool is_coarse(type_id type) {
     return type_get(type)->block_elems > 1;
 }
 
+/* The format of a tensor that is not rounded: f16 for values of a coarse format that change, or move between
+ * its blocks; f32 for rotated ones that must stay exact. */
+static type_id kept_type(const job *j, size_t i) {
+    const gguf_tensor *t = &j->tensors.all[i];
+    const bool turns = j->rotate.m && rotate_changes(&j->rotate, t);
+    if (turns && model_block(j->m, t->block)->weights[t->w].exact)
+        return TYPE_F32;
+    const bool moves = turns || (j->permute.m && permute_moves_columns(&j->permute, t));
+    return moves && is_coarse(t->as.type) ? TYPE_F16 : t->as.type;
+}
+
 /* Chooses a tensor's format, and counts it in the report. */
 static void choose_type(job *j, size_t i) {
     const container_tensor *t = &j->tensors.all[i].as;
-    if (j->keeps) { /* f16 for columns that move between the blocks of a coarse format */
-        const bool moves = j->permute.m && permute_moves_columns(&j->permute, &j->tensors.all[i]);
-        j->types[i] = moves && is_coarse(t->type) ? TYPE_F16 : t->type;
+    if (j->keeps) {
+        j->types[i] = kept_type(j, i);
         return;
     }
     bool fallback = false;
@@ -38,8 +48,10 @@ static void choose_type(job *j, size_t i) {
     j->types[i] = mix_type(&x, j->m, t, &j->uses[i], &fallback);
     if (j->outliers > 0)
         mix_outliers(&j->types[i], j->outliers);
-    if (j->types[i] == t->type)
+    if (j->types[i] == t->type) {
+        j->types[i] = kept_type(j, i);
         return;
+    }
     j->report->n_quantized++;
     j->report->n_fallback += fallback;
     j->report->n_coarse += is_coarse(t->type);
@@ -86,7 +98,7 @@ static nib_status decide(job *j, nib_error *err) {
     if (!j->uses || !j->types || !j->order)
         return nib_fail_nomem(err, j->n_tensor * sizeof *j->uses, "a list of tensors");
     mix_uses(j->m, &j->tensors, j->uses);
-    if (j->keeps && !j->permute.m)
+    if (j->keeps && !j->permute.m && !j->rotate.m)
         NIB_TRY(check_kept(j, err));
     for (size_t i = 0; i < j->n_tensor; i++) {
         j->order[i] = i;
@@ -144,7 +156,7 @@ static uint64_t hash_encoder(const job *j) {
             encode_row((type_id)id, x, NULL, SAMPLE, blocks))
             hash = XXH3_64bits_withSeed(blocks, n, hash);
     }
-    hash ^= (uint64_t)j->method;
+    hash ^= (uint64_t)j->method + (j->rotate.m ? UINT64_C(1) << 32 : 0);
     for (int i = 0; j->permute.m && i < j->permute.axes.n; i++)
         if (j->permute.order[i])
             hash = XXH3_64bits_withSeed(j->permute.order[i],
@@ -278,9 +290,10 @@ int64_t job_longest_product(const job *j) {
 
 static nib_status take_scratch(job *j, nib_error *err) {
     const int n_thread = pool_size(j->threads);
-    const int64_t n_row = j->method == METHOD_GPTQ ? (int64_t)GPTQ_ROWS * n_thread : 1;
+    const int64_t n_row = j->method == METHOD_GPTQ ? (int64_t)GPTQ_ROWS * n_thread : 1,
+                  turned = j->rotate.m ? rotate_together(&j->rotate, &j->tensors) : 0;
     const row_needs needs = {.longest = longest_row(j),
-                             .n_value = n_row * job_longest_product(j),
+                             .n_value = NUM_MAX(n_row * job_longest_product(j), turned),
                              .reorders = moves_rows(j),
                              .n_thread = n_thread};
     const uint64_t bytes = row_scratch_bytes(&needs);
@@ -316,6 +329,7 @@ void job_close(job *j, bool refused) {
     stats_close(&j->stats);
     calibration_clear(&j->prompts);
     permute_close(&j->permute);
+    rotate_close(&j->rotate);
     mem_free(j->block_types);
     mem_free(j->order);
     mem_free(j->types);

@@ -13,6 +13,7 @@
 #include "quantize/journal.h"
 #include "quantize/mix.h"
 #include "quantize/permute.h"
+#include "quantize/rotate.h"
 #include "nib_tools.h"
 #include "quantize/rows.h"
 #include "quantize/stats.h"
@@ -55,6 +56,7 @@ typedef struct job {
     method method;
     calibration prompts; /* AWQ and GPTQ */
     permutation permute; /* --permute; zeroed: channels keep their order */
+    rotated rotate;      /* --rotate; zeroed: nothing is rotated */
     gram inputs;         /* AWQ and GPTQ: of the block that is being written */
     awq awq;             /* AWQ: factors of that block */
     gptq gptq;           /* GPTQ: the factor of the input of the matrix that was written last */

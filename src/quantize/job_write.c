@@ -172,8 +172,28 @@ static nib_status find_order(const job *j, size_t i, scaling *s, permuted *from,
     return NIB_OK;
 }
 
+/* The importance of columns that a rotation mixes: each new one has the mean of its group, as far as the old
+ * ones are independent. */
+static nib_status mix_importance(const job *j, size_t i, const rotation *by, scaling *s, nib_error *err) {
+    const int64_t k = tensor_columns(&j->tensors.all[i].as);
+    const float *imatrix = j->stats.of ? j->stats.of[i] : NULL;
+    if (!by || !imatrix)
+        return NIB_OK;
+    s->imatrix = mem_array((size_t)k, sizeof *s->imatrix);
+    if (!s->imatrix)
+        return nib_fail_nomem(err, (size_t)k * sizeof *s->imatrix, "the importance of columns");
+    for (int64_t at = 0; at < k; at += by->n) {
+        double sum = 0;
+        for (int64_t c = 0; c < by->n; c++)
+            sum += (double)imatrix[at + c];
+        for (int64_t c = 0; c < by->n; c++)
+            s->imatrix[at + c] = (float)(sum / (double)by->n);
+    }
+    return NIB_OK;
+}
+
 static nib_status round_tensor(putting *p, size_t i, const scaling *scale, const permuted *from,
-                               nib_error *err) {
+                               const rotated_tensor *turned, nib_error *err) {
     job *j = p->j;
     const gram_site *in = gptq_input(j, i);
     const bool tiled = j->tensors.all[i].n_tile > 0; /* statistics of its columns have the model's order */
@@ -184,7 +204,8 @@ static nib_status round_tensor(putting *p, size_t i, const scaling *scale, const
                                 : scale->imatrix ? scale->imatrix
                                 : j->stats.of    ? j->stats.of[i]
                                                  : NULL,
-                     .times = scale->times,
+                     .times = turned->times ? turned->times : scale->times,
+                     .turn_cols = turned->cols,
                      .over = scale->over,
                      .rows = from->rows,
                      .cols = from->cols,
@@ -192,7 +213,14 @@ static nib_status round_tensor(putting *p, size_t i, const scaling *scale, const
                      .cancel = &j->cancel,
                      .put = put,
                      .user = p};
-    NIB_TRY(in ? round_by_gptq(j, &task, in, err) : row_task_run(&task, &j->scratch, err));
+    for (int at = 0; at < turned->n_rows; at++) {
+        task.first = turned->rows[at].first;
+        task.n = turned->rows[at].n;
+        task.turn_rows = turned->rows[at].by;
+        NIB_TRY(row_task_run(&task, &j->scratch, err));
+    }
+    if (!turned->n_rows)
+        NIB_TRY(in ? round_by_gptq(j, &task, in, err) : row_task_run(&task, &j->scratch, err));
     j->error += task.error;
     j->all += task.all;
     return NIB_OK;
@@ -207,17 +235,24 @@ nib_status job_next(job *j, nib_error *err) {
     XXH3_64bits_reset(p.sum);
     scaling scale = {0};
     permuted from = {0};
+    rotated_tensor turned = {0};
     nib_status status = find_scaling(j, i, &scale, err);
     if (status == NIB_OK && j->permute.m)
         status = find_order(j, i, &scale, &from, err);
-    if (status == NIB_OK && j->types[i] == t->from && t->add == 0 && !t->minus_exp && t->n_tile == 0 &&
-        !t->row_times && !scale.times && !scale.over && !from.rows && !from.cols)
+    const bool turns = j->rotate.m && rotate_changes(&j->rotate, t);
+    if (status == NIB_OK && turns)
+        status = rotate_tensor(&j->rotate, t, &turned, err);
+    if (status == NIB_OK && turns)
+        status = mix_importance(j, i, turned.cols, &scale, err);
+    if (status == NIB_OK && !turns && j->types[i] == t->from && t->add == 0 && !t->minus_exp &&
+        t->n_tile == 0 && !t->row_times && !scale.times && !scale.over && !from.rows && !from.cols)
         status = copy(&p, t, err);
     else if (status == NIB_OK)
-        status = round_tensor(&p, i, &scale, &from, err);
+        status = round_tensor(&p, i, &scale, &from, &turned, err);
     scaling_clear(&scale);
     mem_free(from.rows);
     mem_free(from.cols);
+    mem_free(turned.rows);
     const uint64_t sum = XXH3_64bits_digest(p.sum);
     XXH3_freeState(p.sum);
     if (status == NIB_OK)

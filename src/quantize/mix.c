@@ -137,7 +137,7 @@ void mix_uses(const model *m, const gguf_tensors *tensors, tensor_use *uses) {
         for (int w = 0; w < model_block(m, b)->n_weight; w++) {
             const block *at = model_block(m, b);
             const weight *of = &at->weights[w];
-            if (of->shared_block < 0)
+            if (of->shared_block < 0 || find_tensor(tensors, b, w) < tensors->n)
                 continue;
             const size_t i = find_tensor(tensors, of->shared_block, of->shared_index);
             if (i == tensors->n)

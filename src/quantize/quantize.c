@@ -91,7 +91,7 @@ static nib_status get_importance(job *j, nib_error *err) {
         snprintf(j->report->importance, sizeof j->report->importance, "%s", j->prompts.what);
         return NIB_OK;
     }
-    if (j->keeps && q->permute) {
+    if (j->keeps && (q->permute || q->rotate)) {
         snprintf(j->report->importance, sizeof j->report->importance, "none, values are not rounded");
         return NIB_OK;
     }
@@ -195,13 +195,12 @@ static nib_status open_model(job *j, nib_error *err) {
     if (j->keeps && j->q->head_type)
         return nib_fail(err, NIB_E_USAGE,
                         "--head-type: the packed weights keep their values unless --type names a format");
-    if (packed && j->q->permute)
-        return nib_fail(
-            err, NIB_E_USAGE,
-            "--permute: the weights are packed by %s and cannot be measured: write them to a file "
-            "first",
-            packed);
-    j->keeps = j->keeps || (j->q->permute && !j->q->type && !(j->q->bits > 0));
+    const bool moves = j->q->permute || j->q->rotate;
+    if (packed && moves)
+        return nib_fail(err, NIB_E_USAGE,
+                        "%s: the weights are packed by %s and cannot be changed: write them to a file first",
+                        j->q->permute ? "--permute" : "--rotate", packed);
+    j->keeps = j->keeps || (moves && !j->q->type && !(j->q->bits > 0));
     if (j->narrow && !packed)
         return nib_fail(
             err, NIB_E_USAGE,
@@ -296,6 +295,19 @@ static bool find_method(const char *name, method *out) {
     return false;
 }
 
+/* --rotate: finds what can be rotated, and moves the norms. */
+static nib_status rotate(job *j, nib_error *err) {
+    if (!j->q->rotate)
+        return NIB_OK;
+    if (j->method != METHOD_RTN || j->q->permute)
+        return nib_fail(err, NIB_E_USAGE,
+                        "--rotate: expected method rtn, found %s: run it on the rotated file",
+                        j->q->permute ? "--permute" : j->q->method);
+    NIB_TRY(rotate_open(&j->rotate, j->m, &j->tensors, err));
+    j->report->n_rotated = j->rotate.n_axis;
+    return NIB_OK;
+}
+
 /* --permute: finds the order of channels, and which blocks of them have 8 bits. */
 static nib_status permute(job *j, nib_error *err) {
     calibration c;
@@ -317,6 +329,7 @@ static nib_status permute(job *j, nib_error *err) {
 static nib_status make(job *j, nib_error *err) {
     NIB_TRY(open_model(j, err));
     NIB_TRY(check_average(j, err));
+    NIB_TRY(rotate(j, err));
     NIB_TRY(permute(j, err));
     if (j->method != METHOD_RTN)
         NIB_TRY(measure_prompts(j->model, &j->options, j->q->calib, true, &j->prompts, err));

@@ -258,13 +258,14 @@ typedef struct part {
     atomic_bool strange;           /* a value is not finite */
 } part;
 
+/* Rows that one call rounds. */
 static int64_t rows_together(const row_task *t) {
     return t->round ? t->n_together : 1;
 }
 
 /* Number of rows of k values that are converted at once: the same for each thread, if memory suffices. */
 static int64_t rows_at_once(const row_task *t, const row_scratch *scratch, int64_t k) {
-    const int64_t n = scratch->n_value / k, together = rows_together(t);
+    const int64_t n = scratch->n_value / k, together = t->turn_rows ? t->turn_rows->n : rows_together(t);
     const int64_t unit = n < together * pool_size(t->threads) ? together : together * pool_size(t->threads);
     return NUM_MAX(n / unit, (int64_t)1) * unit;
 }
@@ -335,11 +336,43 @@ static void prepare_row(part *p, int64_t r, float *spare) {
         x[i] *= t->tensor->row_times[t->rows ? t->rows[p->first + r] : p->first + r];
     move_columns(t, p->k, x, spare);
     scale_row(t, p->first + r, p->k, x);
+    for (int64_t i = 0; t->turn_cols && i < p->k; i += t->turn_cols->n)
+        rotation_apply(t->turn_cols, x + i, 1, spare);
     int strange = 0;
     for (int64_t i = 0; i < p->k; i++)
         strange |= !(fabsf(x[i]) < INFINITY);
     if (strange)
         atomic_store(&p->strange, true);
+}
+
+static void prepare_part(void *arg, int thread, int n_thread) {
+    part *p = arg;
+    int64_t begin, end;
+    pool_split(p->n, 1, thread, n_thread, &begin, &end);
+    for (int64_t r = begin; r < end; r++)
+        prepare_row(p, r, p->scratch->back + thread * p->scratch->longest);
+}
+
+/* Multiplies groups of rows by the rotation, some columns at a time: these are gathered first. The memory of
+ * the raw values, which are not needed any more, has 8 bytes for each value of the part: twice the columns of
+ * this thread. */
+static void turn_part(void *arg, int thread, int n_thread) {
+    enum { STRIP = 16 };
+    part *p = arg;
+    const rotation *by = p->task->turn_rows;
+    int64_t begin, end;
+    pool_split(p->k, 1, thread, n_thread, &begin, &end);
+    float *x = (float *)(void *)p->scratch->raw + 2 * begin * by->n;
+    for (int64_t at = 0; at < p->n; at += by->n)
+        for (int64_t c = begin, w; c < end; c += w) {
+            float *from = p->scratch->x + at * p->k + c;
+            w = NUM_MIN(end - c, (int64_t)STRIP);
+            for (int64_t r = 0; r < by->n; r++)
+                memcpy(x + r * w, from + r * p->k, (size_t)w * sizeof *x);
+            rotation_apply(by, x, w, x + by->n * w);
+            for (int64_t r = 0; r < by->n; r++)
+                memcpy(from + r * p->k, x + r * w, (size_t)w * sizeof *x);
+        }
 }
 
 static void round_part(void *arg, int thread, int n_thread) {
@@ -353,7 +386,7 @@ static void round_part(void *arg, int thread, int n_thread) {
         const int64_t n = NUM_MIN(together, end - at);
         float *x = p->scratch->x + at * p->k;
         uint8_t *out = p->scratch->out + (uint64_t)at * p->to_bytes;
-        for (int64_t r = 0; r < n; r++)
+        for (int64_t r = 0; r < n && !t->turn_rows; r++)
             prepare_row(p, at + r, back);
         if (t->round)
             t->round(t->by, thread, x, n, out);
@@ -380,6 +413,10 @@ static nib_status read_part(const row_task *t, const part *p, nib_error *err) {
 static nib_status run_part(const row_task *t, part *p, nib_error *err) {
     NIB_TRY(cancel_check(t->cancel, err));
     NIB_TRY(read_part(t, p, err));
+    if (t->turn_rows) {
+        pool_run(t->threads, prepare_part, p);
+        pool_run(t->threads, turn_part, p);
+    }
     pool_run(t->threads, round_part, p);
     if (atomic_load(&p->strange))
         return nib_fail(
@@ -398,9 +435,9 @@ nib_status row_task_run(row_task *t, row_scratch *scratch, nib_error *err) {
                         t->tensor->as.name, (long long)k);
     memset(scratch->error, 0, (size_t)n_thread * sizeof *scratch->error);
     memset(scratch->all, 0, (size_t)n_thread * sizeof *scratch->all);
-    const int64_t at_once = k ? rows_at_once(t, scratch, k) : rows;
-    for (p.first = 0; p.first < rows && k; p.first += p.n) {
-        p.n = NUM_MIN(at_once, rows - p.first);
+    const int64_t at_once = k ? rows_at_once(t, scratch, k) : rows, end = t->n ? t->first + t->n : rows;
+    for (p.first = t->first; p.first < end && k; p.first += p.n) {
+        p.n = NUM_MIN(at_once, end - p.first);
         NIB_TRY(run_part(t, &p, err));
     }
     for (int i = 0; i < n_thread; i++) {

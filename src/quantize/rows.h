@@ -6,6 +6,7 @@
 #include "base/cancel.h"
 #include "base/thread.h"
 #include "model/as_gguf.h"
+#include "numbers/rotation.h"
 
 /* Scratch memory for rows; allocated once, for the longest row, and reused for each tensor. It owns
  * its arrays. */
@@ -44,6 +45,10 @@ typedef struct row_task {
     const float *times;   /* [k]: factors of columns before rounding; NULL: none */
     const float *over; /* [rows]: divisors of rows before rounding, for tensors whose rows keep their order;
                           NULL: none */
+    int64_t first, n;  /* only these rows; n 0: all */
+    const rotation *turn_rows; /* multiplied by groups of that many rows, of which `first` begins one and n is
+                                  a multiple; the scratch holds at least a group. NULL: none */
+    const rotation *turn_cols; /* multiplied by groups of that many columns, after `times`; NULL: none */
     const int32_t *rows, *cols; /* [rows], [k]: row (column) i is the tensor's row rows[i]; NULL: their order.
                                    times, over and imatrix have the new order of columns, over that of rows */
     /* Rounds rows x [n, k] to `out`, n <= n_together. NULL: encode_row. Threads call it at the same time,
