@@ -190,17 +190,23 @@ static logits_rows logits_at(const char *path, int activation) {
     return rows;
 }
 
-static double distance(const char *a, const char *b, int act_a, int act_b) {
-    logits_rows x = logits_at(a, act_a), y = logits_at(b, act_b);
+static double distance_to(const logits_rows *x, const char *path, int activation) {
+    logits_rows y = logits_at(path, activation);
     double all = 0, off = 0;
-    assert_int_equal(x.n_vocab, y.n_vocab);
-    for (int64_t i = 0; i < N_TOKEN * x.n_vocab; i++) {
-        all += (double)x.data[i] * (double)x.data[i];
-        off += ((double)x.data[i] - (double)y.data[i]) * ((double)x.data[i] - (double)y.data[i]);
+    assert_int_equal(x->n_vocab, y.n_vocab);
+    for (int64_t i = 0; i < N_TOKEN * y.n_vocab; i++) {
+        all += (double)x->data[i] * (double)x->data[i];
+        off += ((double)x->data[i] - (double)y.data[i]) * ((double)x->data[i] - (double)y.data[i]);
     }
-    free(x.data);
     free(y.data);
     return sqrt(off / all);
+}
+
+static double distance(const char *a, const char *b, int act_a, int act_b) {
+    logits_rows x = logits_at(a, act_a);
+    const double far = distance_to(&x, b, act_b);
+    free(x.data);
+    return far;
 }
 
 typedef struct tally {
@@ -216,7 +222,7 @@ static nib_status make_rotated(const char *path, const char *out, const char *ty
 }
 
 /* A rotated file gives the same logits but for rounding, or is refused by name. */
-static void look_rotated(tally *t, const char *whole, const char *name) {
+static void look_rotated(tally *t, const char *whole, const logits_rows *expected, const char *name) {
     static const char *const can[] = {"llama", "mistral", "mixtral", "qwen2", "qwen3", "deepseek"};
     char turned[512];
     nib_quantize_report r;
@@ -231,7 +237,7 @@ static void look_rotated(tally *t, const char *whole, const char *name) {
         assert_non_null(strstr(err.message, "--rotate: "));
         return;
     }
-    const double far = distance(whole, turned, 16, 16);
+    const double far = distance_to(expected, turned, 16);
     if (!(far < 2e-5))
         fail_msg("%s rotated: %g off", name, far);
     t->n_rotated++;
@@ -256,10 +262,12 @@ static void look(void *user, const char *path, const char *name) {
     r = make_permuted(whole, moved, NULL, 16);
     t->n++;
     t->n_permuted += r.n_first > 0;
-    const double far = distance(whole, moved, 16, 16);
+    logits_rows expected = logits_at(whole, 16);
+    const double far = distance_to(&expected, moved, 16);
     if (!(far < 1e-5))
         fail_msg("%s: %g off, %d channels moved", name, far, r.n_first);
-    look_rotated(t, whole, name);
+    look_rotated(t, whole, &expected, name);
+    free(expected.data);
     if (!strcmp(name, "llama") || !strcmp(name, "gemma3") || !strcmp(name, "mixtral") ||
         !strcmp(name, "bloom"))
         assert_true(r.n_first > 0);
