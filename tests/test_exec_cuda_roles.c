@@ -239,7 +239,8 @@ static void a_weight_crosses_the_link_once(void **state) {
     nib_engine *e = opened(path, NIB_KV_F16, 128);
     nib_engine_memory(e, &m);
     closed(e);
-    vram = m.tier[NIB_TIER_VRAM].planned / 6 * 5;
+    /* for many sequences too little for the weights, wherever keys and values are */
+    vram = in_place ? m.tier[NIB_TIER_VRAM].planned / 6 * 5 : m.tier[NIB_TIER_VRAM].planned / 2;
     e = opened(path, NIB_KV_F16, 128);
     assert_int_equal(nib_batch_open(e, &(nib_batch_options){.n_sequence = 4}, &b, &err), NIB_OK);
     ask(b, 1, 40);

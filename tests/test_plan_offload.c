@@ -248,6 +248,49 @@ static void many_sequences_leave_no_layer_in_place(void **state) {
     assert_int_equal(n_in_place(&q, &again), 0);
 }
 
+/* The keys and values of a question's four layers take 40 MiB each: as many layers as needed are staged, and
+ * those that cross the link least are chosen: weights and caches of equal bytes are never both moved. */
+static void caches_that_do_not_fit_are_staged(void **state) {
+    (void)state;
+    enum { ALL = ALWAYS + BESIDE + 4 * 12 * MIB + 22 * MIB, EACH = 40 * MIB, PAGE = 65536 };
+    static const struct {
+        uint64_t capacity; /* beside weights and activations */
+        int n_sequence, n_staged, n_not_resident;
+    } cases[] = {
+        {4 * EACH, 1, 0, 0},
+        {4 * EACH, 64, 0, 0},
+        {4 * EACH - 4 * MIB, 1, 0, 2},
+        {3 * EACH + 8 * MIB, 64, 1, 0},
+        {2 * EACH + 8 * MIB, 64, 2, 0},
+        {8 * MIB, 64, 4, 0},
+        {8 * MIB, 1, 4, 0},
+    };
+    const plan_rates r = usual();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        offload_block blocks[N_BLOCK];
+        offload_question q = question(blocks, ALL + cases[i].capacity);
+        offload_split s;
+        nib_error err = {0};
+        q.n_page = EACH / PAGE;
+        q.n_page_each = 16;
+        q.n_sequence = cases[i].n_sequence;
+        q.many_from = 16;
+        q.one_cache = true;
+        q.stages = true;
+        if (offload_split_make(&q, &r, &s, &err))
+            fail_msg("case %zu: %s", i, err.message);
+        assert_true(s.weights + s.others <= q.capacity);
+        int n = 0;
+        for (int b = 0; b < N_BLOCK; b++)
+            n += s.staged[b];
+        if (n != cases[i].n_staged || s.n_staged != n || s.n_not_resident != cases[i].n_not_resident)
+            fail_msg("case %zu: %d staged, %d not resident", i, n, s.n_not_resident);
+        assert_int_equal(s.host_page, n * PAGE);
+        assert_true(n == 0 || (s.n_stage_page >= 16 && s.stage_page == PAGE));
+        offload_split_clear(&s);
+    }
+}
+
 static void what_does_not_fit_is_refused(void **state) {
     (void)state;
     const plan_rates r = usual();
@@ -302,6 +345,7 @@ int main(void) {
         cmocka_unit_test(a_sketch_beside_them),
         cmocka_unit_test(tables_come_last),
         cmocka_unit_test(many_sequences_leave_no_layer_in_place),
+        cmocka_unit_test(caches_that_do_not_fit_are_staged),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(a_plan_is_followed),
     };

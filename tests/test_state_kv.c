@@ -220,13 +220,13 @@ static void any_order(void **state) {
 static void any_order_with_ram(void **state) {
     (void)state;
     enum { N_TURN = 12, N_PAGE = 12 };
-    static const bool on_host[] = {false, true};
+    static const kv_home homes[] = {KV_HOME_DEVICE, KV_HOME_HOST};
     uint64_t n_restored = 0;
     for (uint32_t turn = 0; turn < N_TURN; turn++) {
         setting set = setting_on(lazy_device(), turn % 2 ? TYPE_F16 : TYPE_F32, NIB_AUTO);
         kv_amount more;
         if (turn / 2 % 2)
-            assert_int_equal(kv_pool_split(set.pages, set.of.l, device_host(), on_host, NULL), NIB_OK);
+            assert_int_equal(kv_pool_split(set.pages, set.of.l, device_host(), homes, NULL), NIB_OK);
         const kv_paging *p = kv_pool_paging(set.pages);
         const uint64_t max = (1 + turn / 4 * N_PAGE) * (p->page_bytes + p->host_bytes);
         assert_int_equal(kv_pool_keep(set.pages, max, &more, NULL), NIB_OK);

@@ -155,6 +155,7 @@ backend_setup core_backend_setup(const engine_core *e, int n_thread) {
                        .kv = e->resolved.formats,
                        .k_chunk = e->resolved.k_chunk,
                        .n_sequence = e->resolved.n_sequence,
+                       .n_ctx = e->resolved.n_ctx,
                        .residuals = e->residuals};
     for (int b = 0; e->resolved.act_bits && b < model_n_block(e->m); b++)
         s.a16 = s.a16 || e->resolved.act_bits[b] == 16;

@@ -90,7 +90,7 @@ static nib_status open_pool(const nib_engine *e, kv_formats kv, kv_pool **out, n
     NIB_TRY(kv_pool_open(e->core.layout, kv, false, can_share(e->core.m), by->device, e->core.ledger, &made,
                          err));
     const nib_status status =
-        by->on_host ? kv_pool_split(made, e->core.layout, by->host, by->on_host, err) : NIB_OK;
+        by->homes ? kv_pool_split(made, e->core.layout, by->host, by->homes, err) : NIB_OK;
     if (status == NIB_OK)
         *out = made;
     else
@@ -146,7 +146,7 @@ nib_status engine_open_prefixes(nib_engine *e, kv_formats kv, const char *folder
     NIB_TRY(get_pool(e, kv, &pages, err));
     if (!kv_pool_host_reads(pages))
         NIB_TRY(keep_for_disk(pages, n_ctx, err));
-    NIB_TRY(prefix_key(&e->core, e->kernels, e->backend->on_host, kv, o.key, err));
+    NIB_TRY(prefix_key(&e->core, e->kernels, e->backend->homes, kv, o.key, err));
     return kv_disk_open(&o, pages, e->core.ledger, out, err);
 }
 

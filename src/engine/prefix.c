@@ -47,7 +47,7 @@ static void add_block(XXH3_state_t *h, const engine_core *e, int b) {
     }
 }
 
-nib_status prefix_key(const engine_core *e, const char *kernels, const bool *on_host, kv_formats kv,
+nib_status prefix_key(const engine_core *e, const char *kernels, const kv_home *homes, kv_formats kv,
                       uint64_t out[2], nib_error *err) {
     const nib_engine_options *requested = &e->requested;
     const int64_t numbers[] = {kv.type, requested->bf16_tiles, requested->residual_bits, e->resolved.k_chunk};
@@ -63,8 +63,8 @@ nib_status prefix_key(const engine_core *e, const char *kernels, const bool *on_
     add(&h, numbers, sizeof numbers);
     if (kv.layers)
         add(&h, kv.layers, (size_t)kv.n_layer);
-    if (on_host)
-        add(&h, on_host, (size_t)model_n_kv_layer(e->m) * sizeof *on_host);
+    if (homes)
+        add(&h, homes, (size_t)model_n_kv_layer(e->m) * sizeof *homes);
     if (given)
         add(&h, given->k_chunk, (size_t)given->first[layout_n_block(e->layout)] * sizeof *given->k_chunk);
     NIB_TRY(add_files(&h, e, err));

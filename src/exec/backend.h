@@ -48,6 +48,7 @@ typedef struct backend_setup {
     kv_formats kv;           /* of keys and values, with which backend_rows.n_kept was computed */
     int64_t k_chunk;         /* channels of each 1,024 that get residuals (exec/residuals.h); 0: none */
     int n_sequence;          /* maximum number of sequences that decode together; 0: one */
+    int64_t n_ctx;           /* positions of one; 0: unknown */
     const residual_use *residuals; /* not NULL if k_chunk > 0, unless only sizes are computed */
     bool whole_head; /* all logits are computed, without estimates that find the largest (cpu/best.h) */
     bool sketch;    /* a device makes a sketch of the head whenever it can, not only if it is worth the memory
@@ -191,9 +192,9 @@ typedef struct backend_kind {
 /* The first member of every back end's struct. */
 struct backend {
     const backend_kind *kind;
-    device *device;      /* memory of keys and values */
-    const bool *on_host; /* [layers with keys and values]: the layer's keys and values are in the memory of
-                            `host` instead; NULL: none */
+    device *device;       /* memory of keys and values */
+    const kv_home *homes; /* [layers with keys and values]: where they are; host memory is that of `host`.
+                             NULL: all are in the memory of `device` */
     device *host;
     /* Set by the engine before `reserve` (engine/device.h). */
     const offload_question *share; /* how a device's memory is shared; NULL: it is not */

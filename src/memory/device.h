@@ -23,8 +23,10 @@ typedef enum {
     DEVICE_COMPUTE,         /* kernels, and copies in order with them */
     DEVICE_LOAD_WEIGHTS,    /* host to device: pages of weights */
     DEVICE_ARRANGE_WEIGHTS, /* kernels that reorder these weights */
-    DEVICE_LOAD,            /* host to device: cache and activations */
-    DEVICE_STORE,           /* device to host: cache and activations */
+    DEVICE_LOAD,            /* host to device: tables and activations */
+    DEVICE_STORE,           /* device to host: activations */
+    DEVICE_LOAD_CACHE,      /* host to device: keys and values */
+    DEVICE_STORE_CACHE,     /* device to host: keys and values */
     DEVICE_N_LANE
 } device_lane;
 
@@ -39,6 +41,19 @@ typedef struct device_info {
     bool host_reads;      /* the host may read and write the memory itself */
     uint64_t bytes, free; /* of the whole device, all processes; 0: unknown */
 } device_info;
+
+/* Pages of one layer's keys and values, n_head heads of d_head halves, to be copied between the order of the
+ * host's kernels (kernels/kv_layout.h) and the device's. */
+typedef struct device_pages {
+    void *key, *value;           /* device memory */
+    void *host_key, *host_value; /* pinned host memory */
+    const int32_t *pairs; /* device memory, [n_page, 2]: how many times DEVICE_PAGE bytes a page is after
+                             `key`, and after `host_key` */
+    int64_t n_page, n_head, d_head;
+    bool up; /* to the device */
+} device_pages;
+
+enum { DEVICE_PAGE = 4096 /* bytes; alignment of allocations */ };
 
 typedef struct device_kind {
     const char *name;
@@ -65,6 +80,9 @@ typedef struct device_kind {
     /* Queues what the kernels need done with a packed matrix that was copied to the device (arrived), or
      * undoes it before the matrix is copied back. NULL: nothing is needed. */
     nib_status (*arrange)(device *d, device_lane lane, const view *matrix, bool arrived, nib_error *err);
+    /* Of host memory that a device reads in place: queues the copying of pages in that device's lane. NULL:
+     * there is no such device. */
+    nib_status (*reorder)(device *d, device_lane lane, const device_pages *pages, nib_error *err);
     bool tight_experts; /* the matrices of experts have no padding between them there */
     /* Whether the device looks rows up in a table of this format; NULL: it looks up no rows. */
     bool (*looks_up)(const pack_format *f);

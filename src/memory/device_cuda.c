@@ -231,11 +231,11 @@ static bool is_there(device_cuda *c, const void *p) {
 
 nib_status device_cuda_lane(device *d, device_lane lane, cuda_stream *out, nib_error *err) {
     device_cuda *c = (device_cuda *)(void *)d;
-    const bool apart = lane == DEVICE_LOAD_WEIGHTS || lane == DEVICE_ARRANGE_WEIGHTS;
+    const bool apart = lane != DEVICE_COMPUTE && lane != DEVICE_LOAD && lane != DEVICE_STORE;
     NIB_TRY(device_cuda_enter(d, err));
     if (apart && !c->lanes[lane].stream)
         NIB_TRY(
-            device_cuda_ok(d, c->kernels->stream_new(&c->lanes[lane].stream), "a stream for weights", err));
+            device_cuda_ok(d, c->kernels->stream_new(&c->lanes[lane].stream), "a stream for copies", err));
     *out = stream_of(c, lane);
     return NIB_OK;
 }

@@ -4,9 +4,11 @@
 #include "base/status.h"
 #include "memory/device_cuda.h"
 
+#include <string.h>
+
 typedef struct device_mapped {
     device base;
-    const device *gpu;
+    device *gpu;
     ptrdiff_t apart; /* the GPU's address minus the host's */
     bool is_known;   /* `apart` is set */
 } device_mapped;
@@ -15,17 +17,13 @@ static device_mapped *of(device *d) {
     return (device_mapped *)(void *)d;
 }
 
-nib_status device_mapped_open(const device *gpu, device **out, nib_error *err) {
+nib_status device_mapped_open(device *gpu, device **out, nib_error *err) {
     device_mapped *m = mem_calloc(1, sizeof *m);
     if (!m)
         return nib_fail_nomem(err, sizeof *m, "memory that the GPU reads");
     *m = (device_mapped){.base = {&device_mapped_kind}, .gpu = gpu};
     *out = &m->base;
     return NIB_OK;
-}
-
-void *device_mapped_there(const device *d, void *host) {
-    return (uint8_t *)host + ((const device_mapped *)(const void *)d)->apart;
 }
 
 static void mapped_close(device *d) {
@@ -102,6 +100,22 @@ static nib_status mapped_follow(device *d, device_lane lane, device_mark mark, n
     return device_host_kind.follow(device_host(), lane, mark, err);
 }
 
+static nib_status mapped_reorder(device *d, device_lane lane, const device_pages *p, nib_error *err) {
+    const device_mapped *m = of(d);
+    cuda_move a;
+    cuda_stream s;
+    memset(&a, 0, sizeof a);
+    a.here = (cuda_kv){
+        .k = p->key, .v = p->value, .n_kv_head = p->n_head, .d_head = p->d_head, .page = DEVICE_PAGE / 2};
+    a.host_k = (uint8_t *)p->host_key + m->apart;
+    a.host_v = (uint8_t *)p->host_value + m->apart;
+    a.pairs = p->pairs;
+    a.n_page = p->n_page;
+    a.up = p->up;
+    NIB_TRY(device_cuda_lane(m->gpu, lane, &s, err));
+    return device_cuda_ok(m->gpu, device_cuda_kernels(m->gpu)->move(&a, s), "moving keys and values", err);
+}
+
 const device_kind device_mapped_kind = {
     .name = "mapped",
     .tier = NIB_TIER_RAM,
@@ -115,4 +129,5 @@ const device_kind device_mapped_kind = {
     .mark = mapped_mark,
     .wait = mapped_wait,
     .follow = mapped_follow,
+    .reorder = mapped_reorder,
 };

@@ -59,6 +59,21 @@ double plan_device_prompt_seconds(const plan_question *q, int b) {
     return (q->blocks[b].is_layer ? many : 0) + (is_away(q, b) ? bytes_of(q, b) / q->rates.link : 0);
 }
 
+/* The parts of the KV cache that the processor reads, and that come over the link to the GPU. */
+typedef struct cache_parts {
+    double in_place, staged;
+} cache_parts;
+static cache_parts cache_parts_of(const plan_question *q) {
+    const offload_question *of = q->device;
+    cache_parts p = {0, 0};
+    for (int b = 0; b < of->n_block && of->page > 0; b++) {
+        const double share = (double)of->blocks[b].cache / (double)of->page;
+        p.in_place += q->split->place[b] == OFFLOAD_IN_PLACE ? share : 0;
+        p.staged += q->split->staged[b] ? share : 0;
+    }
+    return p;
+}
+
 /* ---- a token ---- */
 
 typedef struct device_work {
@@ -102,16 +117,17 @@ static void add_block(const plan_question *q, const plan_decision *d, int b, dev
 static device_work work_of(const plan_question *q, const plan_decision *d) {
     const double positions = (double)q->n_prompt + (double)q->n_gen / 2;
     const double cache = (double)d->cache->position * positions;
-    const double here = q->device->page ? (double)q->split->host_page / (double)q->device->page : 0;
+    const cache_parts part = cache_parts_of(q);
     device_work w = {0};
     visits token = visits_of_one_row(q->n_block, 0, q->n_block);
     for (visit v; visits_next(&token, &v);)
         if (d->choice[v.block] >= 0)
             add_block(q, d, v.block, &w);
-    w.vram += cache * (1 - here);
-    w.gpu_s += cache * (1 - here) / q->rates.vram_read;
-    w.ram += cache * here + w.link;
-    w.cpu_s += cache * here / q->rates.ram_read;
+    w.vram += cache * (1 - part.in_place);
+    w.gpu_s += cache * (1 - part.in_place) / q->rates.vram_read;
+    w.link += cache * part.staged;
+    w.ram += cache * part.in_place + w.link;
+    w.cpu_s += cache * part.in_place / q->rates.ram_read;
     return w;
 }
 

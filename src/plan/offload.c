@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "plan/planner.h"
+#include "state/kv_stage.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -82,10 +83,6 @@ uint64_t offload_block_bytes(uint64_t bytes) {
     return bytes < LARGE ? bytes : (bytes + OFFLOAD_PAGE + PIECE - 1) / PIECE * PIECE;
 }
 
-uint64_t offload_moves_bytes(uint64_t stride, uint64_t n_page) {
-    return n_page * (stride + OFFLOAD_MOVE_LIST) + OFFLOAD_PAGE;
-}
-
 static uint64_t whole_pages(uint64_t bytes) {
     return (bytes + OFFLOAD_PAGE - 1) / OFFLOAD_PAGE * OFFLOAD_PAGE;
 }
@@ -115,20 +112,62 @@ static void count_weights(const offload_question *q, offload_split *s) {
         add_sketch(q, s);
 }
 
+/* Whether the layer can be staged: the GPU computes it. */
+static bool may_stage(const offload_question *q, const offload_split *s, int b) {
+    return q->stages && b > 0 && s->place[b] != OFFLOAD_IN_PLACE && q->blocks[b].cache > 0;
+}
+
+static int max_staged(const offload_question *q, const offload_split *s) {
+    int n = 0;
+    for (int b = 0; b < q->n_block; b++)
+        n += may_stage(q, s, b);
+    return n;
+}
+
+/* The same if no layer is computed in place. */
+static int n_cache(const offload_question *q) {
+    int n = 0;
+    for (int b = 1; b < q->n_block && q->stages; b++)
+        n += q->blocks[b].cache > 0;
+    return n;
+}
+
+/* Stages n layers, spread evenly, so that the link also works while others compute. */
+static void stage(const offload_question *q, int n, offload_split *s) {
+    const int most = max_staged(q, s);
+    int i = 0;
+    s->n_staged = n;
+    for (int b = 0; b < q->n_block; b++) {
+        const bool may = may_stage(q, s, b);
+        s->staged[b] = may && before(n, most, i + 1) != before(n, most, i);
+        i += may;
+    }
+}
+
+static void count_stage(const offload_question *q, offload_split *s) {
+    s->host_page = s->stage_page = s->n_stage_page = 0;
+    for (int b = 1; b < q->n_block; b++)
+        if (s->place[b] == OFFLOAD_IN_PLACE || s->staged[b]) {
+            s->host_page += q->blocks[b].cache;
+            s->stage_page = NUM_MAX(s->stage_page, whole_pages(q->blocks[b].cache));
+        }
+    if (s->stage_page > 0) {
+        const uint64_t most = NUM_MIN((uint64_t)OFFLOAD_STAGE_BYTES, q->capacity / OFFLOAD_STAGE_SHARE);
+        const uint64_t n = NUM_MIN(q->n_page, most / s->stage_page);
+        const uint64_t each = q->n_page_each ? NUM_MIN(q->n_page_each, q->n_page) : q->n_page;
+        s->n_stage_page = NUM_MAX(NUM_MAX(n, each), 1);
+    }
+}
+
 static bool fits(const offload_question *q, offload_split *s) {
     count_weights(q, s);
-    s->host_page = s->moved_page = 0;
-    for (int b = 1; b < q->n_block; b++)
-        if (s->place[b] == OFFLOAD_IN_PLACE) {
-            s->host_page += q->blocks[b].cache;
-            s->moved_page = NUM_MAX(s->moved_page, whole_pages(q->blocks[b].cache));
-        }
+    count_stage(q, s);
     s->device_page = NUM_MAX(q->page - s->host_page / OFFLOAD_PAGE * OFFLOAD_PAGE,
                              NUM_MIN(q->page, (uint64_t)OFFLOAD_PAGE));
     s->host_page = whole_pages(s->host_page);
     s->others = q->activations + q->session + q->n_page * s->device_page;
-    if (s->moved_page > 0)
-        s->others += offload_moves_bytes(s->moved_page, q->n_page);
+    if (s->stage_page > 0)
+        s->others += kv_stage_bytes(s->stage_page, s->n_stage_page, q->n_page);
     return s->weights <= q->capacity && s->others <= q->capacity - s->weights;
 }
 
@@ -144,18 +183,20 @@ static void place_embedding(offload_split *s) {
     s->place[0] = s->place[1] == OFFLOAD_IN_PLACE ? OFFLOAD_IN_PLACE : OFFLOAD_RESIDENT;
 }
 
-/* Tries n_resident resident layers, with or without a resident head. True: it fits. */
-static bool try_split(const offload_question *q, const plan_rates *r, int n_resident, bool head,
+/* Tries n_resident resident layers, with or without a resident head, and n_staged staged ones (then none is
+ * computed in place). True: it fits. */
+static bool try_split(const offload_question *q, const plan_rates *r, int n_resident, bool head, int n_staged,
                       offload_split *s) {
     const int n_all = q->n_block - 2, n_layer = n_all - n_resident;
     offload chosen = {0};
-    if (n_layer > 0 && !q->one_cache)
+    if (n_layer > 0 && !q->one_cache && n_staged == 0)
         offload_choose(r, &q->layer, n_layer, q->max_rows, &chosen);
     s->max_rows = chosen.max_rows;
     const int n_here = chosen.max_rows >= NUM_MAX(q->n_sequence, 1) ? n_layer - chosen.n_streamed : 0;
     offload_place_all(n_all, n_resident, n_layer - n_here, s->place + 1);
     s->place[q->n_block - 1] = head ? OFFLOAD_RESIDENT : OFFLOAD_STREAMED;
     place_embedding(s);
+    stage(q, n_staged, s);
     return fits(q, s);
 }
 
@@ -168,16 +209,73 @@ static int max_resident(const offload_question *q) {
  * are needed. */
 static bool fit_layers(const offload_question *q, const plan_rates *r, bool head, offload_split *s) {
     int low = 0, high = max_resident(q);
-    if (try_split(q, r, high, head, s))
+    if (try_split(q, r, high, head, 0, s))
         return true;
     while (low < high) {
         const int middle = (low + high + 1) / 2;
-        if (try_split(q, r, middle, head, s))
+        if (try_split(q, r, middle, head, 0, s))
             low = middle;
         else
             high = middle - 1;
     }
-    return try_split(q, r, low, head, s);
+    return try_split(q, r, low, head, 0, s);
+}
+
+/* Bytes that cross the link in a pass of generated rows, with as many positions as there is memory for. */
+static uint64_t link_bytes(const offload_question *q, const offload_split *s) {
+    uint64_t sum = 0;
+    for (int b = 1; b < q->n_block; b++) {
+        sum += s->place[b] == OFFLOAD_STREAMED ? q->blocks[b].bytes : 0;
+        sum += s->staged[b] ? q->n_page * q->blocks[b].cache : 0;
+    }
+    return sum;
+}
+
+/* Tries to stage as few layers as fit. */
+static bool fit_caches(const offload_question *q, const plan_rates *r, int n_resident, bool head,
+                       offload_split *s) {
+    int low = 1, high = n_cache(q);
+    if (high == 0 || !try_split(q, r, n_resident, head, high, s))
+        return false;
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (try_split(q, r, n_resident, head, middle, s))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return try_split(q, r, n_resident, head, low, s);
+}
+
+/* Finds the split with staged layers that moves the fewest bytes over the link, if they are fewer than
+ * `than`; of equal ones that with the most resident layers. */
+static bool fit_staged(const offload_question *q, const plan_rates *r, uint64_t than, offload_split *s) {
+    struct {
+        int n_resident, n_staged;
+        bool head;
+    } best = {-1, 0, false};
+    if (!q->stages)
+        return false;
+    for (int head = 1; head >= 0; head--)
+        for (int n = max_resident(q); n >= 0; n--) {
+            if (!fit_caches(q, r, n, head, s) || link_bytes(q, s) >= than)
+                continue;
+            than = link_bytes(q, s);
+            best.n_resident = n;
+            best.n_staged = s->n_staged;
+            best.head = head;
+        }
+    return best.n_resident >= 0 && try_split(q, r, best.n_resident, best.head, best.n_staged, s);
+}
+
+static bool fit_all(const offload_question *q, const plan_rates *r, offload_split *s) {
+    const bool fit = fit_layers(q, r, true, s) || fit_layers(q, r, false, s);
+    const bool may_gain = q->n_sequence > 1 && s->n_not_resident > 0 && s->n_in_place == 0;
+    if (fit && !may_gain)
+        return true;
+    if (fit_staged(q, r, fit ? link_bytes(q, s) : UINT64_MAX, s))
+        return true;
+    return fit && (fit_layers(q, r, true, s) || fit_layers(q, r, false, s));
 }
 
 static nib_status refuse(const offload_question *q, const offload_split *s, nib_error *err) {
@@ -201,15 +299,17 @@ static void take_smallest(const offload_question *q, const plan_rates *r, offloa
     const struct {
         int n_resident;
         bool head;
-    } tried[] = {{0, false}, {0, true}, {max_resident(q), true}};
+        int n_staged;
+    } tried[] = {{0, false, 0},          {0, true, 0},          {max_resident(q), true, 0},
+                 {0, false, n_cache(q)}, {0, true, n_cache(q)}, {max_resident(q), true, n_cache(q)}};
     uint64_t sums[NUM_COUNT(tried)];
     size_t best = 0;
     for (size_t i = 0; i < NUM_COUNT(tried); i++) {
-        try_split(q, r, tried[i].n_resident, tried[i].head, s);
+        try_split(q, r, tried[i].n_resident, tried[i].head, tried[i].n_staged, s);
         sums[i] = s->weights + s->others;
         best = sums[i] < sums[best] ? i : best;
     }
-    try_split(q, r, tried[best].n_resident, tried[best].head, s);
+    try_split(q, r, tried[best].n_resident, tried[best].head, tried[best].n_staged, s);
 }
 
 /* Follows a plan's places. */
@@ -217,7 +317,11 @@ static nib_status follow(const offload_question *q, const plan_rates *r, offload
     int n_resident = 0;
     memcpy(s->place, q->places, (size_t)q->n_block * sizeof *s->place);
     place_embedding(s);
-    const bool fitting = fits(q, s);
+    bool fitting = false;
+    for (int n = 0; !fitting && n <= max_staged(q, s); n++) {
+        stage(q, n, s);
+        fitting = fits(q, s);
+    }
     const int n_layer = q->n_block - 2, n_head = s->place[q->n_block - 1] != OFFLOAD_RESIDENT;
     n_resident = n_layer - (s->n_not_resident - n_head);
     if (s->place[q->n_block - 1] == OFFLOAD_IN_PLACE)
@@ -250,7 +354,7 @@ static void place_tables(const offload_question *q, offload_split *s) {
 static nib_status split(const offload_question *q, const plan_rates *r, offload_split *s, nib_error *err) {
     if (q->places)
         return follow(q, r, s, err);
-    if (fit_layers(q, r, true, s) || fit_layers(q, r, false, s))
+    if (fit_all(q, r, s))
         return NIB_OK;
     take_smallest(q, r, s);
     return refuse(q, s, err);
@@ -262,7 +366,8 @@ nib_status offload_split_make(const offload_question *q, const plan_rates *r, of
     if (q->n_block < 3)
         return nib_fail(err, NIB_E_MODEL, "expected a model with layers, found none");
     s->place = mem_calloc((size_t)q->n_block, sizeof *s->place);
-    if (!s->place)
+    s->staged = mem_calloc((size_t)q->n_block, sizeof *s->staged);
+    if (!s->place || !s->staged)
         return nib_fail_nomem(err, (size_t)q->n_block * sizeof *s->place, "the blocks' places");
     NIB_TRY(split(q, r, s, err));
     add_wanted_sketch(q, s);
@@ -272,6 +377,7 @@ nib_status offload_split_make(const offload_question *q, const plan_rates *r, of
 
 void offload_split_clear(offload_split *s) {
     mem_free(s->place);
+    mem_free(s->staged);
     memset(s, 0, sizeof *s);
 }
 

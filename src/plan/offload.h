@@ -54,9 +54,12 @@ void offload_place_all(int n_layer, int n_resident, int n_streamed, offload_plac
 /* ---- the whole decision ---- */
 
 enum {
-    OFFLOAD_SLOTS = 2,      /* slots for streamed blocks */
-    OFFLOAD_PAGE = 4096,    /* bytes; granularity of memory on the GPU */
-    OFFLOAD_MOVE_LIST = 20, /* bytes of lists for each KV page that moves (exec/cuda/moves.c) */
+    OFFLOAD_SLOTS = 2,   /* slots for streamed blocks */
+    OFFLOAD_PAGE = 4096, /* bytes; granularity of memory on the GPU */
+    OFFLOAD_STAGE_BYTES =
+        64 << 20, /* most of a slot of the stage (state/kv_stage.h), unless one sequence has more: over the
+                     fastest link a millisecond, many times what starting a copy and attention takes */
+    OFFLOAD_STAGE_SHARE = 64, /* and the part of the capacity that it is at most */
     OFFLOAD_NAME = 64
 };
 
@@ -83,6 +86,9 @@ typedef struct offload_question {
     bool absent;                    /* there is no GPU: driver and activations are guesses */
     uint64_t activations;           /* bytes */
     uint64_t n_page, page;          /* KV pages of all layers, and bytes of one */
+    uint64_t n_page_each;           /* pages of the longest sequence; 0: all */
+    bool stages;                    /* layers that the GPU computes may have their keys and values in host
+                                       memory, from where they come for each pass */
     uint64_t session;               /* bytes of sequences besides their pages */
     int max_layers;                 /* maximum number of resident layers; 0: as many as fit */
     int64_t max_rows;               /* of a pass in the processor's workspace */
@@ -103,15 +109,24 @@ typedef struct offload_split {
     int64_t max_rows;               /* maximum sequences that decode together with layers in place; 0: none */
     uint64_t resident, slot;        /* bytes of resident weights, of one slot for streamed blocks */
     uint64_t device_page;           /* bytes of a KV page on the GPU */
-    uint64_t host_page;             /* bytes of a KV page in host memory, for layers computed in place */
-    uint64_t moved_page;            /* largest bytes of a page that one such layer has; 0: no such layer */
-    bool has_sketch;                /* with a resident head only */
-    uint64_t weights, others;       /* total bytes of VRAM: weights; activations, keys and values */
+    uint64_t host_page;             /* bytes of a KV page in host memory, of layers computed in place or
+                                       staged */
+    bool *staged;                   /* [n_block]: the layer's keys and values are in host memory, and come to
+                                       the GPU, which computes it */
+    int n_staged;                   /* number of such layers */
+    uint64_t stage_page, n_stage_page; /* of the stage for their pages, and for those of layers computed in
+                                          place in prompts: bytes of a page of one layer, pages of a slot; 0:
+                                          there is none */
+    bool has_sketch;                   /* with a resident head only */
+    uint64_t weights, others;          /* total bytes of VRAM: weights; activations, keys and values */
 } offload_split;
 
 /* Makes as many layers resident as fit beside two slots for the largest of the others; if none fits, the head
- * is streamed too. NIB_E_NOFIT: the message says how much memory is needed at least. NIB_E_USAGE: q->places
- * are impossible. The caller clears *out in any case (offload_split_clear). */
+ * is streamed too. If the keys and values of all sequences do not fit beside that, those of some layers are
+ * staged, as many as make the bytes fewest that cross the link for a pass; also if they would fit, but for
+ * several sequences weights would cross the link instead that are more bytes. NIB_E_NOFIT: the message says
+ * how much memory is needed at least. NIB_E_USAGE: q->places are impossible. The caller clears *out in any
+ * case (offload_split_clear). */
 nib_status offload_split_make(const offload_question *q, const struct plan_rates *r, offload_split *out,
                               nib_error *err);
 void offload_split_clear(offload_split *s); /* zeroed is fine */
@@ -122,9 +137,6 @@ bool offload_is_for_many(const offload_question *q);
 
 /* Bytes of VRAM that a resident block takes, rounded as the driver rounds. */
 uint64_t offload_block_bytes(uint64_t bytes);
-/* Bytes of VRAM for n_page KV pages of one layer that are moved from and to the host; stride: bytes of one.
- */
-uint64_t offload_moves_bytes(uint64_t stride, uint64_t n_page);
 /* Bytes of VRAM with which all blocks are resident, driver included. */
 uint64_t offload_all_resident(const offload_question *q);
 

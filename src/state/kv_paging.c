@@ -42,9 +42,9 @@ static bool place_layer(kv_layer *layer, const op *o, type_id type, uint64_t *at
     return num_add_u64(*at, 2 * each, at) && *at <= INT64_MAX / 4;
 }
 
-/* Computes the page's size, and the layers' places if p->layers is not NULL. on_host NULL: no layer is on the
+/* Computes the page's size, and the layers' places if p->layers is not NULL. homes NULL: no layer is on the
  * host. */
-static nib_status place_layers(kv_paging *p, const layout *lay, bool overlaid, const bool *on_host,
+static nib_status place_layers(kv_paging *p, const layout *lay, bool overlaid, const kv_home *homes,
                                nib_error *err) {
     p->n_layer = model_n_kv_layer(layout_model(lay));
     p->page_bytes = p->part_bytes = p->host_bytes = 0;
@@ -55,13 +55,14 @@ static nib_status place_layers(kv_paging *p, const layout *lay, bool overlaid, c
         const type_id type = kv_format_of(p->formats, i);
         kv_layer layer;
         const bool part = slides(p->formats, o, n);
-        uint64_t *end = on_host && on_host[i] ? &p->host_bytes : part ? &p->part_bytes : &p->page_bytes;
+        const kv_home home = homes ? homes[i] : KV_HOME_DEVICE;
+        uint64_t *end = home ? &p->host_bytes : part ? &p->part_bytes : &p->page_bytes;
         uint64_t at = overlaid ? 0 : *end;
         if (!o || type == TYPE_COUNT)
             continue;
         if (!place_layer(&layer, o, type, &at))
             return nib_fail(err, NIB_E_NOFIT, "keys and values of %d positions overflow 64 bits", KV_BLOCK);
-        layer.on_host = end == &p->host_bytes;
+        layer.home = home;
         layer.slides = end == &p->part_bytes;
         if (layer.slides)
             p->window = NUM_MAX(p->window, o->u.attn.window);
@@ -123,14 +124,14 @@ uint64_t kv_paging_touched(const kv_paging *p, bool part, int64_t n) {
         return all;
     for (int i = 0; i < p->n_layer; i++) {
         const kv_layer *l = &p->layers[i];
-        if (!l->on_host && l->slides == part && l->n_kv_head > 0)
+        if (!l->home && l->slides == part && l->n_kv_head > 0)
             touched += layer_touched(l->type, l->n_kv_head, l->d_head, n);
     }
     return NUM_MIN(touched, all);
 }
 
-nib_status kv_paging_split(kv_paging *p, const layout *lay, const bool *on_host, nib_error *err) {
-    NIB_TRY(place_layers(p, lay, false, on_host, err));
+nib_status kv_paging_split(kv_paging *p, const layout *lay, const kv_home *homes, nib_error *err) {
+    NIB_TRY(place_layers(p, lay, false, homes, err));
     p->page_bytes = NUM_MAX(p->page_bytes, (uint64_t)SYSTEM_PAGE); /* all layers may be on the host */
     return NIB_OK;
 }

@@ -10,12 +10,20 @@
 #include "model/layout.h"
 #include "state/kv_formats.h"
 
+/* Where a layer's keys and values live. The order of bytes in a page is that of the kernels that attend to it
+ * for generated rows. */
+typedef enum kv_home {
+    KV_HOME_DEVICE, /* in the pool's own memory */
+    KV_HOME_HOST,   /* in host memory, in the order of the host's kernels */
+    KV_HOME_STAGED  /* in host memory, in the device's order; copied there for each use (kv_stage.h) */
+} kv_home;
+
 /* Where the layers' keys and values are in a page; n_kv_head 0: the page has no such layer. */
 typedef struct kv_layer {
     int64_t key_at, value_at; /* bytes from the page's beginning */
     int64_t n_kv_head, d_head;
     type_id type;
-    bool on_host; /* in the host's part of the page */
+    kv_home home; /* not KV_HOME_DEVICE: in the host's part of the page */
     bool slides;  /* in the page's part for layers with a window */
 } kv_layer;
 
@@ -38,8 +46,8 @@ nib_status kv_paging_size(kv_paging *p, const layout *lay, kv_formats formats, b
 /* Bytes that the first n positions of a page, or of its part, make resident. */
 uint64_t kv_page_resident(const layout *lay, kv_formats formats, bool part, int64_t n);
 uint64_t kv_paging_touched(const kv_paging *p, bool part, int64_t n);
-/* Moves the layers with on_host [n_layer] to the host's part of the page. The device's part then has at least
- * one page of the system. NIB_E_NOFIT: a page overflows. */
-nib_status kv_paging_split(kv_paging *p, const layout *lay, const bool *on_host, nib_error *err);
+/* Moves the layers whose home [n_layer] is host memory to the host's part of the page. The device's part then
+ * has at least one page of the system. NIB_E_NOFIT: a page overflows. */
+nib_status kv_paging_split(kv_paging *p, const layout *lay, const kv_home *homes, nib_error *err);
 
 #endif

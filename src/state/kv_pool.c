@@ -253,10 +253,10 @@ nib_status kv_pool_open(const layout *lay, kv_formats formats, bool overlaid, bo
     return NIB_OK;
 }
 
-nib_status kv_pool_split(kv_pool *pool, const layout *lay, device *host, const bool *on_host,
+nib_status kv_pool_split(kv_pool *pool, const layout *lay, device *host, const kv_home *homes,
                          nib_error *err) {
     pool->host = host;
-    return kv_paging_split(&pool->paging, lay, on_host, err);
+    return kv_paging_split(&pool->paging, lay, homes, err);
 }
 
 void kv_pool_close(kv_pool *pool) {

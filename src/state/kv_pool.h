@@ -19,8 +19,8 @@
  * its pages' parts (kv_slide.h). A part without references stays with its page until it is reused, the least
  * recently dropped one first. So there are never more referenced parts than referenced pages.
  *
- * Layers that the host computes for a device have their keys and values in host memory (kv_pool_split); a
- * page then has one piece in each memory.
+ * Some layers may have their keys and values in host memory (kv_pool_split): those that the host computes for
+ * a device, and those that do not fit there. A page then has one piece in each memory.
  *
  * Thread-safe. Passes read and write the pages themselves, one pass at a time. */
 #ifndef NIB_STATE_KV_POOL_H
@@ -39,9 +39,10 @@ typedef struct kv_page kv_page;
 nib_status kv_pool_open(const layout *lay, kv_formats formats, bool overlaid, bool share, device *d,
                         ledger *l, kv_pool **out, nib_error *err);
 void kv_pool_close(kv_pool *pool); /* NULL is fine; its pages have no references */
-/* Moves the layers with on_host [n_layer] to memory of `host`, which the host reads and which is wholly
- * resident. To be called before the first reservation. */
-nib_status kv_pool_split(kv_pool *pool, const layout *lay, device *host, const bool *on_host, nib_error *err);
+/* Moves the layers whose home [n_layer] is not the device to memory of `host`, which the host reads and which
+ * is wholly resident. To be called before the first reservation. */
+nib_status kv_pool_split(kv_pool *pool, const layout *lay, device *host, const kv_home *homes,
+                         nib_error *err);
 const kv_paging *kv_pool_paging(const kv_pool *pool);
 uint64_t kv_pool_page_bytes(const kv_pool *pool); /* of a whole page: its own memory, the host's, its part */
 bool kv_pool_shares(const kv_pool *pool);         /* as opened */

@@ -104,7 +104,7 @@ static void fill_views(kv_table *t) {
     const kv_paging *p = kv_pool_paging(t->pool);
     for (int i = 0; i < p->n_layer; i++) {
         const kv_layer *at = &p->layers[i];
-        t->layers[i] = (kv_view){.pages = at->on_host  ? t->on_host
+        t->layers[i] = (kv_view){.pages = at->home     ? t->on_host
                                           : at->slides ? t->part_at
                                                        : t->at,
                                  .key_at = at->key_at,
@@ -230,7 +230,7 @@ static nib_status copy_positions(kv_table *t, bool part, const kv_page *to, cons
         const kv_layer *l = &p->layers[i];
         if (l->slides != part)
             continue;
-        if (l->on_host)
+        if (l->home)
             NIB_TRY(copy_layer(device_host(), l, kv_page_on_host(to), kv_page_on_host(from), n, err));
         else
             NIB_TRY(copy_layer(t->device, l, kv_page_at(to), kv_page_at(from), n, err));

@@ -125,30 +125,27 @@ static int unpin(void *host) {
 }
 static int to_device(void *to, const void *host, size_t bytes, cuda_stream s) {
     CALL();
-    (void)s;
     copy_comes_between();
     if (!is_there(to) || is_there(host))
         return fake_misuse("a copy to the device has its sides wrong");
-    memcpy(real(to), host, bytes);
+    fake_copy(real(to), host, bytes, false, s);
     fake.n_sent += bytes;
     return 0;
 }
 static int to_host(void *host, const void *from, size_t bytes, cuda_stream s) {
     CALL();
-    (void)s;
     copy_comes_between();
     if (is_there(host) || !is_there(from))
         return fake_misuse("a copy to the host has its sides wrong");
-    memcpy(host, real(from), bytes);
+    fake_copy(host, real(from), bytes, true, s);
     return 0;
 }
 static int on_device(void *to, const void *from, size_t bytes, cuda_stream s) {
     CALL();
-    (void)s;
     copy_comes_between();
     if (!is_there(to) || !is_there(from))
         return fake_misuse("a copy on the device has its sides wrong");
-    memmove(real(to), real(from), bytes);
+    fake_copy(real(to), real(from), bytes, false, s);
     return 0;
 }
 static int fill(void *to, int byte, size_t bytes, cuda_stream s) {
@@ -160,7 +157,7 @@ static int fill(void *to, int byte, size_t bytes, cuda_stream s) {
 }
 static int stream_new(cuda_stream *s) {
     CALL();
-    *s = malloc(1); /* each one is distinct */
+    *s = fake_stream_open();
     fake.held += *s != NULL;
     return *s ? 0 : OUT_OF_MEMORY;
 }
@@ -168,12 +165,12 @@ static int stream_free(cuda_stream s) {
     if (s == fake.fork_to)
         fake.fork_to = NULL;
     fake.held--;
-    free(s);
+    fake_stream_close(s);
     return 0;
 }
 static int stream_sync(cuda_stream s) {
     CALL();
-    (void)s;
+    fake_stream_finish(s);
     order_ends(fake.n_reordered);
     copy_comes_between();
     return 0;
@@ -192,7 +189,7 @@ static int event_free(cuda_event e) {
 }
 static int event_record(cuda_event e, cuda_stream s) {
     CALL();
-    *(fake_event *)e = (fake_event){fake.calls + fake.late, s, fake.n_aside};
+    *(fake_event *)e = (fake_event){fake.calls + fake.late, s, fake.n_aside, fake_stream_queued(s)};
     fake.n_recorded = fake.n_reordered;
     return 0;
 }
@@ -218,6 +215,7 @@ static int stream_wait(cuda_stream s, cuda_event e) {
     CALL();
     const fake_event *of = e;
     order_ends(fake.n_recorded);
+    fake_stream_wait(s, of->of, of->queued);
     if (fake.side == FETCHED) {
         if (s != fake.fork_from || of->of != fake.fork_to || of->n_aside != fake.n_aside)
             return fake_misuse("residuals are not joined behind all that is beside them");
@@ -370,6 +368,7 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .units = fake_units,
     };
     memset(&fake, 0, sizeof fake);
+    fake_streams_reset();
     fake.memory = memory;
     fake.fail_at = fail_at;
     fake.error = error;

@@ -45,6 +45,10 @@ long fake_cuda_moved(void);    /* pages that were copied between the host and th
  * kernels/cuda/sparse.cu: the even outliers of a row, the odd ones, then both sums. w has the processor's or
  * the GPU's order. */
 void fake_cuda_outliers(const view *w, const float *x, float *out);
+/* From now on copies in streams of their own are late (fakecuda_streams.c). seed: of the times; 0: none is.
+ */
+void fake_cuda_late(uint32_t seed);
+size_t fake_cuda_stored(void);     /* bytes that such streams copied to the host */
 size_t fake_cuda_sent(void);       /* bytes that were copied from the host to the device */
 size_t fake_cuda_held(void);       /* memory, pins, streams and graphs that were not freed */
 size_t fake_cuda_peak(void);       /* maximum of bytes allocated at the same time */

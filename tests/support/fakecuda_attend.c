@@ -251,11 +251,17 @@ int fake_attend_prompt(const cuda_attend *a, cuda_stream s) {
 /* ---- copies of pages ---- */
 
 int fake_move(const cuda_move *a, cuda_stream s) {
-    const int64_t d = a->here.d_head, run = CUDA_PAGE * d;
     LAUNCH(s);
     if (fake.recording)
         return fake_misuse("pages that move are recorded");
     fake.n_fresh = 0;
+    fake.n_moved += a->n_page;
+    fake_move_later(a, s);
+    return 0;
+}
+
+void fake_move_now(const cuda_move *a) {
+    const int64_t d = a->here.d_head, run = CUDA_PAGE * d;
     for (int64_t i = 0; i < a->n_page; i++) {
         const int32_t *pair = (const int32_t *)real(a->pairs) + 2 * i;
         for (int64_t at = 0; at < a->here.n_kv_head * run; at++) {
@@ -268,6 +274,4 @@ int fake_move(const cuda_move *a, cuda_stream s) {
             *(a->up ? v : host_v) = *(a->up ? host_v : v);
         }
     }
-    fake.n_moved += a->n_page;
-    return 0;
 }

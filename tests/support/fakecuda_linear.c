@@ -19,15 +19,18 @@ bool fake_is_put_in_order(const view *w, int n_w) {
 
 int fake_gtile(const view *w, bool to_gpu, cuda_stream s) {
     CALL();
-    (void)s;
     if (fake.n_reordered == MAX_REORDERED)
         return fake_misuse("too many matrices are put in order and nothing waits");
     fake.reordered[fake.n_reordered++] = w->data;
+    fake_gtile_later(w, to_gpu, s);
+    return 0;
+}
+
+void fake_gtile_now(const view *w, bool to_gpu) {
     for (int64_t n = 0; w->format.layout == PACK_TILE && n < w->n; n += PACK_PANEL) {
         uint8_t *panel = (uint8_t *)real(w->data) + n / PACK_PANEL * tile_panel_bytes(&w->format, w->k);
         (to_gpu ? gtile_from_qtile : gtile_to_qtile)(&w->format, w->k, panel, panel);
     }
-    return 0;
 }
 
 view fake_as_qtile(const view *w) {

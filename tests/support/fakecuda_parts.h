@@ -48,10 +48,13 @@ extern struct fake_state {
     long n_aside;                                /* launches in the second since then */
 } fake;
 
+typedef struct fake_stream fake_stream;
+
 typedef struct fake_event {
     long when;      /* in calls plus the time of products; 0: never */
     cuda_stream of; /* its stream, and */
     long n_aside;   /* the number of launches of the second stream before it */
+    size_t queued;  /* the number of late works of its stream before it */
 } fake_event;
 
 /* fake_cuda_wrong returns the first misuse. */
@@ -75,6 +78,21 @@ int fake_call(void);
         if (e_)                                                                                              \
             return e_;                                                                                       \
     } while (0)
+
+/* fakecuda_streams.c: queue a copy, which may be made later; `to` and `from` are real addresses. */
+void fake_copy(void *to, const void *from, size_t bytes, bool to_host, cuda_stream s);
+void fake_gtile_later(const view *w, bool to_gpu, cuda_stream s);
+void fake_move_later(const cuda_move *a, cuda_stream s);
+fake_stream *fake_stream_open(void);
+void fake_stream_close(fake_stream *s);
+size_t fake_stream_queued(const fake_stream *s);
+void fake_stream_finish(fake_stream *s); /* the host waits for all of it */
+/* The stream goes on after the first `at` late works of another one. */
+void fake_stream_wait(fake_stream *s, fake_stream *of, size_t at);
+void fake_streams_reset(void);
+/* What is queued: */
+void fake_gtile_now(const view *w, bool to_gpu);
+void fake_move_now(const cuda_move *a);
 
 /* The beginning of a launch that neither fetches nor adds residuals: its stream is checked too. */
 int fake_launch(cuda_stream s);

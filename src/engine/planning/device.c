@@ -23,10 +23,12 @@ static nib_status copy_open(planning *f, nib_error *err) {
     f->device.places = NULL; /* the split follows them already */
     f->split = *by->split;
     f->split.place = mem_array(n, sizeof *f->split.place);
-    if (!f->device.blocks || !f->split.place)
+    f->split.staged = mem_array(n, sizeof *f->split.staged);
+    if (!f->device.blocks || !f->split.place || !f->split.staged)
         return nib_fail_nomem(err, n * sizeof *f->device.blocks, "planning");
     memcpy(f->device.blocks, by->share->blocks, n * sizeof *f->device.blocks);
     memcpy(f->split.place, by->split->place, n * sizeof *f->split.place);
+    memcpy(f->split.staged, by->split->staged, n * sizeof *f->split.staged);
     return NIB_OK;
 }
 
@@ -59,7 +61,7 @@ static nib_status ask_backend(planning *f, const engine_core *e, const layout *l
     return status;
 }
 
-/* RAM holds the KV cache of the layers that the processor computes. */
+/* RAM holds the KV cache of the layers that the processor computes, and of staged ones. */
 static void share_caches(planning *f) {
     const offload_question *q = &f->device;
     const double here = q->page ? (double)f->split.host_page / (double)q->page : 0;

@@ -17,7 +17,7 @@ static void cuda_close(backend *b) {
         fetches_close(c);
     }
     in_place_close(c);
-    moves_close(c);
+    staged_close(c);
     gpu_workspace_close(c);
     estimates_close(c);
     choices_drop(c);
@@ -51,6 +51,7 @@ static nib_status open_parts(cuda *c, nib_error *err) {
     NIB_TRY(replay_open(c, err));
     NIB_TRY(fetches_open(c, err));
     NIB_TRY(in_place_open(c, err));
+    NIB_TRY(staged_open(c, err));
     NIB_TRY(choices_make(c, err));
     c->setup.kernels = NULL;
     return NIB_OK;
@@ -83,10 +84,9 @@ static uint64_t cuda_row_bytes(const backend_setup *s, const backend_rows *rows,
 
 static nib_status cuda_reserve(backend *b, const backend_rows *rows, nib_error *err) {
     cuda *c = cuda_of(b);
-    c->moves.stride = b->split->moved_page;
-    c->moves.max_page = (int64_t)b->share->n_page;
     in_place_follow(c, b->split);
     NIB_TRY(in_place_reserve(c, rows, err));
+    NIB_TRY(staged_reserve(c, err));
     NIB_TRY(gpu_workspace_open(c, rows, err));
     NIB_TRY(estimates_reserve(c, err));
     b->rows = *rows;
@@ -140,7 +140,8 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
     NIB_TRY(gpu_workspace_send_tables(c, err));
     NIB_TRY(gpu_workspace_send_changes(c, err));
     replay_begin(c);
-    return in_place_begin(c, err);
+    NIB_TRY(in_place_begin(c, err));
+    return staged_begin(c, err);
 }
 
 static nib_status wait_until_done(const cuda *c, nib_error *err) {
@@ -154,6 +155,8 @@ static void cuda_end(backend *b) {
     nib_status status = replay_flush(c, &err);
     if (status == NIB_OK)
         status = wait_until_done(c, &err);
+    const nib_status copied = staged_end(c, status == NIB_OK ? &err : NULL);
+    status = status == NIB_OK ? copied : status;
     replay_drop(c);
     replay_end(c, status == NIB_OK);
     if (status != NIB_OK)

@@ -21,11 +21,11 @@
 #include "exec/cuda/estimates.h"
 #include "exec/cuda/in_place.h"
 #include "exec/cuda/workspace.h"
-#include "exec/cuda/moves.h"
 #include "exec/cuda/replay.h"
 #include "exec/cuda/residual.h"
 #include "exec/cuda/share.h"
 #include "exec/cuda/spans.h"
+#include "exec/cuda/staged.h"
 #include "exec/cuda/steps.h"
 #include "model/page_layout.h"
 #include "weights/device_store.h"
@@ -64,7 +64,7 @@ struct cuda {
     uint64_t seen; /* device_store_changes when the last pass began */
     estimates estimates;
     in_place in_place;
-    moves moves;
+    staged staged;
 
     gpu_workspace mem;
     angles angles;

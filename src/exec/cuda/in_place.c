@@ -14,11 +14,9 @@
 
 nib_status in_place_open(cuda *c, nib_error *err) {
     in_place *p = &c->in_place;
-    const int n = NUM_MAX(model_n_kv_layer(cuda_model(c)), 1);
     const size_t n_block = (size_t)layout_n_block(c->setup.layout);
-    p->on_host = mem_calloc((size_t)n, sizeof *p->on_host);
     p->block = mem_calloc(n_block, sizeof *p->block);
-    if (!p->on_host || !p->block)
+    if (!p->block)
         return nib_fail_nomem(err, n_block * sizeof *p->block, "the list of layers in RAM");
     NIB_TRY(device_mapped_open(c->base.device, &c->base.host, err));
     backend_setup setup = c->setup;
@@ -31,7 +29,6 @@ void in_place_close(cuda *c) {
         backend_cpu.close(c->in_place.host);
     device_close(c->base.host);
     c->base.host = NULL;
-    mem_free(c->in_place.on_host);
     mem_free(c->in_place.block);
     memset(&c->in_place, 0, sizeof c->in_place);
 }
@@ -58,19 +55,11 @@ void in_place_follow(cuda *c, const offload_split *split) {
 nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err) {
     in_place *p = &c->in_place;
     const backend_rows host = rows_of(rows);
-    const layout *l = c->setup.layout;
     if (p->n == 0)
         return NIB_OK;
     p->first = 0;
-    for (int b = 0; b < layout_n_block(l); b++) {
-        const program *of = &layout_block(l, b)->program;
-        p->first += p->block[b] && p->first == b;
-        for (int i = 0; i < of->n_op && p->block[b]; i++)
-            if (of->ops[i].kind == OP_ATTENTION)
-                p->on_host[of->ops[i].u.attn.layer] = true;
-    }
-    c->base.on_host = p->on_host;
-    NIB_TRY(moves_reserve(c, c->moves.max_page, err));
+    while (p->first < layout_n_block(c->setup.layout) && p->block[p->first])
+        p->first++;
     return p->host->kind->reserve(p->host, &host, err);
 }
 
@@ -87,8 +76,6 @@ nib_status in_place_begin(cuda *c, nib_error *err) {
             break;
         p->n_row += pass.segments[pass.n_segment].n_row;
     }
-    if (pass.n_segment < c->now.pass.n_segment)
-        NIB_TRY(moves_begin(c, err));
     if (pass.n_segment == 0)
         return NIB_OK;
     pass.n_head = 0;

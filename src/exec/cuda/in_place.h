@@ -13,7 +13,6 @@ enum { IN_PLACE_MAX_ROWS = CUDA_MAX_ROWS };
 typedef struct in_place {
     backend *host;   /* the processor's back end */
     bool *block;     /* [n_block] */
-    bool *on_host;   /* [layers with keys and values]: the cache is in host memory */
     int n;           /* number of blocks; 0: none */
     int first;       /* the pass's first block on the GPU, if the pass computes blocks in place */
     bool now;        /* this pass computes blocks in place: it has generated rows */

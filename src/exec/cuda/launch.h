@@ -48,6 +48,10 @@ const float *launch_vector(const launch_walk *w, int index);
 bool launch_is_wide(const launch_walk *w, const step *s);
 /* The codes that the step's launch leaves for the next product; data NULL: none. */
 cuda_codes launch_leaves(const launch_walk *w, const step *s);
+/* Whether the attention's keys and values are in host memory. */
+static inline bool launch_is_staged(const cuda *c, const op *attention) {
+    return c->staged.homes[attention->u.attn.layer] != KV_HOME_DEVICE;
+}
 nib_status launch_embed(const launch_walk *w, const step *s, nib_error *err);
 nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err);
 nib_status launch_route(const launch_walk *w, const step *s, nib_error *err);

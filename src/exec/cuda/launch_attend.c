@@ -18,16 +18,23 @@ int64_t launch_rows_of_sequence(const launch_walk *w, int64_t r) {
     return NUM_MIN(s->n_row - row, w->g->n_row - r);
 }
 
-/* Prompts: one launch for the rows of each sequence. */
-static nib_status attend_prompts(const launch_walk *w, const cuda_attend *all, const op *o, nib_error *err) {
+/* The attention of rows [r, r + n) of a group's. */
+static cuda_attend rows_of(const cuda_attend *all, int64_t r, int64_t n) {
+    cuda_attend a = *all;
+    a.n_row = n;
+    a.q += r * a.ldq, a.out += r * a.ldo;
+    a.k = a.k ? a.k + r * a.ldk : NULL, a.v = a.v ? a.v + r * a.ldv : NULL;
+    a.position += r, a.first_page += r;
+    a.cos_sin = a.cos_sin ? a.cos_sin + r * a.n_rot : NULL;
+    return a;
+}
+
+/* Prompts: one launch for the rows of each sequence. first: row of the group at which they begin. */
+static nib_status attend_prompts(const launch_walk *w, const cuda_attend *all, const op *o, int64_t first,
+                                 nib_error *err) {
     for (int64_t r = 0, n; r < all->n_row; r += n) {
-        cuda_attend a = *all;
-        n = launch_rows_of_sequence(w, r);
-        a.n_row = n;
-        a.q += r * a.ldq, a.out += r * a.ldo;
-        a.k = a.k ? a.k + r * a.ldk : NULL, a.v = a.v ? a.v + r * a.ldv : NULL;
-        a.position += r, a.first_page += r;
-        a.cos_sin = a.cos_sin ? a.cos_sin + r * a.n_rot : NULL;
+        n = NUM_MIN(launch_rows_of_sequence(w, first + r), all->n_row - r);
+        const cuda_attend a = rows_of(all, r, n);
         NIB_TRY(add(w, LAUNCH_PROMPT, o, &a, err));
         if (a.kv.code_bits)
             NIB_TRY(add(w, LAUNCH_STORE, o, &a, err));
@@ -35,13 +42,10 @@ static nib_status attend_prompts(const launch_walk *w, const cuda_attend *all, c
     return NIB_OK;
 }
 
-static nib_status move(const launch_walk *w, const op *o, const cuda_move *a, nib_error *err) {
-    return a->n_page ? replay_add(w->c, LAUNCH_MOVE, o, a, sizeof *a, err) : NIB_OK;
-}
-
 /* A prompt's keys and values in codes are stored after attention, which reads the launch's rows instead,
  * because the cache has memory for the newest positions only. */
-static nib_status attend_all(const launch_walk *w, const op *o, const cuda_attend *a, nib_error *err) {
+static nib_status attend_all(const launch_walk *w, const op *o, const cuda_attend *a, int64_t first,
+                             nib_error *err) {
     const bool stores = op_stores(o) && (a->stored || w->c->now.run.visit.cache_only),
                coded = a->kv.code_bits > 0;
     if (stores && coded)
@@ -50,18 +54,32 @@ static nib_status attend_all(const launch_walk *w, const op *o, const cuda_atten
         NIB_TRY(add(w, LAUNCH_STORE, o, a, err));
     if (w->c->now.run.visit.cache_only)
         return NIB_OK;
-    return w->c->now.wide ? attend_prompts(w, a, o, err) : add(w, LAUNCH_ATTEND, o, a, err);
+    return w->c->now.wide ? attend_prompts(w, a, o, first, err) : add(w, LAUNCH_ATTEND, o, a, err);
 }
 
-/* Attention of a layer whose keys and values are in host memory. */
-static nib_status attend_moved(const launch_walk *w, const op *o, const kv_view *host, cuda_attend *a,
-                               nib_error *err) {
-    moves_attend(w->c, host, a);
-    a->stored = true; /* attention begins after the pages have arrived */
-    const cuda_move up = moves_of(w->c, host, a, true), down = moves_of(w->c, host, a, false);
-    NIB_TRY(move(w, o, &up, err));
-    NIB_TRY(attend_all(w, o, a, err));
-    return move(w, o, &down, err);
+/* Attention of a layer whose keys and values are in host memory. Its launches follow the arrival of pages, so
+ * they are in no graph. */
+static nib_status attend_staged(const launch_walk *w, const op *o, const cuda_attend *all, nib_error *err) {
+    cuda *c = w->c;
+    kv_stage *s = c->staged.stage;
+    c->replay.copied = true;
+    for (int64_t r = 0, n; r < all->n_row; r += n) {
+        kv_stage_part part;
+        const int64_t row = w->g->row + r;
+        NIB_TRY(replay_flush_once(c, err));
+        NIB_TRY(kv_stage_acquire(s, o->u.attn.layer, row, &part, err));
+        n = NUM_MIN(all->n_row - r, part.end - row);
+        cuda_attend a = rows_of(all, r, n);
+        a.kv.k = part.key;
+        a.kv.v = part.value;
+        a.pages = part.pages;
+        a.stored = true; /* attention begins after the pages have arrived */
+        NIB_TRY(attend_all(w, o, &a, r, err));
+        NIB_TRY(replay_flush_once(c, err));
+        if (row + n == part.end)
+            NIB_TRY(kv_stage_release(s, err));
+    }
+    return NIB_OK;
 }
 
 /* ---- heads of any width ----
@@ -167,7 +185,6 @@ nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
     a.scratch = c->mem.attend_scratch;
     a.leaves = launch_leaves(w, s);
     c->now.coded_whole = false;
-    NIB_TRY(c->in_place.on_host[o->u.attn.layer] ? attend_moved(w, o, kv, &a, err)
-                                                 : attend_all(w, o, &a, err));
+    NIB_TRY(launch_is_staged(c, o) ? attend_staged(w, o, &a, err) : attend_all(w, o, &a, 0, err));
     return c->now.run.visit.cache_only ? NIB_OK : give_output(w, o, &a, err);
 }

@@ -82,7 +82,6 @@ static int launch_one(const cuda *c, const gpu_launch *l, cuda_stream on) {
     case LAUNCH_SPARSE: return c->k->sparse(&l->u.sparse, on);
     case LAUNCH_STORE: return c->k->store(&l->u.attend, on);
     case LAUNCH_PACK: return c->k->pack(&l->u.attend, on);
-    case LAUNCH_MOVE: return c->k->move(&l->u.move, on);
     case LAUNCH_ATTEND: return c->k->attend(&l->u.attend, on);
     case LAUNCH_PROMPT: return c->k->attend_prompt(&l->u.attend, on);
     case LAUNCH_NORM: return c->k->norm(&l->u.norm, on);

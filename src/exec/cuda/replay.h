@@ -18,7 +18,6 @@ typedef enum launch_kind {
     LAUNCH_SPARSE,
     LAUNCH_STORE,
     LAUNCH_PACK,
-    LAUNCH_MOVE,
     LAUNCH_ATTEND,
     LAUNCH_PROMPT,
     LAUNCH_NORM,

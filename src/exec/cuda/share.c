@@ -156,15 +156,15 @@ static nib_status take_places(const cuda *c, offload_question *q, nib_error *err
     return NIB_OK;
 }
 
-/* Whether keys and values may be in host memory: the host's order there is that of the kernels' (move), each
- * layer has its own, and there are no recurrent states. */
-static bool attention_moves(const model *m) {
-    bool all = model_state_bytes(m) == 0;
+/* Whether each layer has keys and values of its own; width: and the processor's order of a head's can be
+ * that of the kernels (device_kind.reorder). */
+static bool attention_stores(const model *m, bool width) {
+    bool all = true;
     for (int b = 0; b < model_n_block(m); b++) {
         const program *p = &model_block(m, b)->program;
         for (int i = 0; i < p->n_op; i++)
             if (p->ops[i].kind == OP_ATTENTION)
-                all = all && op_stores(&p->ops[i]) && p->ops[i].u.attn.d_head % 8 == 0;
+                all = all && op_stores(&p->ops[i]) && (!width || p->ops[i].u.attn.d_head % 8 == 0);
     }
     return all;
 }
@@ -172,6 +172,8 @@ static bool attention_moves(const model *m) {
 /* The facts with `cap` bytes that are free under the cap. */
 static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_question *q,
                             nib_error *err) {
+    const model *m = cuda_model(c);
+    const bool is_coded = kv_is_coded(c->setup.kv.type);
     const int n_block = layout_n_block(c->setup.layout);
     *q = (offload_question){.n_block = n_block,
                             .sketch = estimates_bytes(c),
@@ -183,7 +185,8 @@ static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, off
                             .many_from = c->k->has_batch() ? CUDA_MIN_BATCH : 0,
                             /* the newest positions of a sequence are on the GPU, like its codes, and
                                recurrent states */
-                            .one_cache = kv_is_coded(c->setup.kv.type) || !attention_moves(cuda_model(c))};
+                            .one_cache = is_coded || model_state_bytes(m) > 0 || !attention_stores(m, true),
+                            .stages = !is_coded && attention_stores(m, false)};
     find_capacity(c, cap, q);
     q->activations = gpu_workspace_device_bytes(c, rows);
     kv_paging sizes;
@@ -191,6 +194,7 @@ static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, off
     q->page = sizes.page_bytes;
     q->n_page = q->page ? rows->n_kept / q->page : 0;
     q->session = rows->n_kept - q->n_page * q->page;
+    q->n_page_each = (uint64_t)num_div_up(c->setup.n_ctx, KV_BLOCK);
     q->blocks = mem_calloc((size_t)n_block, sizeof *q->blocks);
     if (!q->blocks)
         return nib_fail_nomem(err, (size_t)n_block * sizeof *q->blocks, "the blocks on the GPU");

@@ -202,7 +202,6 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
     case LAUNCH_PROMPT: attention(c, &l->u.attend, l->kind == LAUNCH_PROMPT, out); return;
     case LAUNCH_STORE: store(&l->u.attend, out); return;
     case LAUNCH_PACK: pack(c, &l->u.attend, out); return;
-    case LAUNCH_MOVE: out->bytes = (double)l->u.move.n_page * page_bytes(&l->u.move.here); return;
     case LAUNCH_NORM: norms(&l->u.norm, out); return;
     case LAUNCH_EACH: out->bytes = (double)((each->y ? 3 : 2) * each->n_row * each->n * FLOAT); return;
     case LAUNCH_COLUMNS:
@@ -235,7 +234,6 @@ static void label(const cuda *c, const gpu_launch *l, char *out, size_t size) {
                                         [LAUNCH_SPARSE] = "add outliers of weights",
                                         [LAUNCH_STORE] = "rope, store keys and values",
                                         [LAUNCH_PACK] = "keys and values to codes",
-                                        [LAUNCH_MOVE] = "move keys and values",
                                         [LAUNCH_ATTEND] = "rope, attention",
                                         [LAUNCH_PROMPT] = "rope, attention",
                                         [LAUNCH_ROUTE] = "route",
@@ -258,7 +256,7 @@ static void label(const cuda *c, const gpu_launch *l, char *out, size_t size) {
 
 nib_span span_of(const cuda *c, const gpu_launch *l) {
     nib_span out = {.lane = l->kind == LAUNCH_FETCH ? NIB_LANE_SIDE : NIB_LANE_COMPUTE,
-                    .link = l->kind == LAUNCH_FETCH || l->kind == LAUNCH_MOVE};
+                    .link = l->kind == LAUNCH_FETCH};
     label(c, l, out.what, sizeof out.what);
     measure(c, l, &out);
     return out;

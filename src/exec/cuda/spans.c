@@ -246,7 +246,7 @@ nib_status spans_start(cuda *c, size_t max, nib_span_scale *scale, nib_error *er
 /* Waits for all streams, because weights for the next pass may still be in flight. */
 static int wait_for_all(const cuda *c) {
     int e = c->k->stream_sync(c->stream);
-    for (device_lane lane = DEVICE_LOAD_WEIGHTS; !e && lane <= DEVICE_ARRANGE_WEIGHTS; lane++) {
+    for (device_lane lane = DEVICE_COMPUTE + 1; !e && lane < DEVICE_N_LANE; lane++) {
         cuda_stream s;
         if (device_cuda_lane(c->base.device, lane, &s, NULL) == NIB_OK)
             e = c->k->stream_sync(s);

@@ -1,0 +1,358 @@
+/* kv_stage.c - see kv_stage.h. */
+#include "state/kv_stage.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <string.h>
+
+enum { NOTHING = -1 };
+
+/* Sequences whose pages are in a slot together. */
+typedef struct part {
+    int first, end;   /* of `rows` */
+    int64_t row_end;  /* rows of the pass */
+    int64_t up, down; /* its first pairs in the lists for KV_HOME_HOST, and how many */
+    int64_t n_up, n_down;
+    bool by_host;
+} part;
+
+typedef struct slot {
+    uint8_t *at;
+    int layer, part; /* NOTHING: it is free */
+    device_mark arrived;
+} slot;
+
+struct kv_stage {
+    kv_stage_setup setup;
+    memory_region memory; /* slots, then the lists */
+    slot slots[KV_STAGE_SLOTS];
+    slot *held;         /* acquired; NULL: none */
+    device_mark stored; /* the latest store */
+
+    /* the pass */
+    const kv_paging *paging;
+    kv_stage_rows *rows;
+    part *parts;
+    int n_row, n_part;
+    size_t max_rows, max_parts, max_list;
+    int32_t *list;   /* the host's copy of: numbers of pages [n_page], pairs up, pairs down [n_page, 2] */
+    int64_t n_page;  /* of the pass */
+    uint8_t *origin; /* pages on the host are numbered from here */
+    int next_layer, next; /* the part that is loaded next; layer n_layer: none */
+    kv_stage_count count;
+};
+
+uint64_t kv_stage_bytes(uint64_t stride, uint64_t n_page, uint64_t n_list) {
+    return KV_STAGE_SLOTS * n_page * stride + n_list * KV_STAGE_LIST * sizeof(int32_t) + DEVICE_PAGE;
+}
+
+static nib_status reserve(kv_stage *s, int64_t n_page, int64_t n_list, nib_error *err) {
+    kv_stage_setup *how = &s->setup;
+    how->n_page = NUM_MAX(how->n_page, n_page);
+    how->n_list = NUM_MAX(how->n_list, n_list);
+    const uint64_t bytes = kv_stage_bytes(how->stride, (uint64_t)how->n_page, (uint64_t)how->n_list);
+    memory_region_close(&s->memory);
+    NIB_TRY(memory_region_open(&s->memory, how->device, how->ledger, NIB_OWNER_STAGING, bytes, false,
+                               "keys and values on their way", err));
+    for (int i = 0; i < KV_STAGE_SLOTS; i++)
+        s->slots[i].at = (uint8_t *)s->memory.at + (uint64_t)i * (uint64_t)how->n_page * how->stride;
+    return NIB_OK;
+}
+
+nib_status kv_stage_open(const kv_stage_setup *how, kv_stage **out, nib_error *err) {
+    kv_stage *s = mem_calloc(1, sizeof *s);
+    if (!s)
+        return nib_fail_nomem(err, sizeof *s, "the stage of keys and values");
+    s->setup = *how;
+    const nib_status status = reserve(s, 0, 0, err);
+    if (status != NIB_OK) {
+        kv_stage_close(s);
+        return status;
+    }
+    *out = s;
+    return NIB_OK;
+}
+
+void kv_stage_close(kv_stage *s) {
+    if (!s)
+        return;
+    memory_region_close(&s->memory);
+    mem_free(s->rows);
+    mem_free(s->parts);
+    mem_free(s->list);
+    mem_free(s);
+}
+
+/* ---- the parts of a pass ---- */
+
+void kv_stage_clear(kv_stage *s) {
+    s->n_row = s->n_part = 0;
+    s->n_page = 0;
+    s->held = NULL;
+    for (int i = 0; i < KV_STAGE_SLOTS; i++)
+        s->slots[i].layer = s->slots[i].part = NOTHING;
+}
+
+static int64_t pages_of(const kv_stage_rows *r) {
+    return (r->end - 1) / KV_BLOCK + 1;
+}
+
+nib_status kv_stage_add(kv_stage *s, const kv_stage_rows *rows, nib_error *err) {
+    const size_t n = (size_t)s->n_row + 1;
+    if (mem_grow((void **)&s->rows, &s->max_rows, n, sizeof *s->rows) ||
+        mem_grow((void **)&s->parts, &s->max_parts, n, sizeof *s->parts))
+        return nib_fail_nomem(err, n * (sizeof *s->rows + sizeof *s->parts), "the rows of a pass");
+    s->rows[s->n_row++] = *rows;
+    s->n_page += pages_of(rows);
+    return NIB_OK;
+}
+
+/* Cuts the rows into parts. A part's rows are all computed by the host in layers that it computes, or none.
+ */
+static void cut(kv_stage *s) {
+    int64_t n_page = 0, row = 0;
+    for (int i = 0; s->parts && i < s->n_row; i++) {
+        const kv_stage_rows *r = &s->rows[i];
+        part *now = s->n_part ? &s->parts[s->n_part - 1] : NULL;
+        if (!now || now->by_host != r->by_host || n_page + pages_of(r) > s->setup.n_page) {
+            now = &s->parts[s->n_part++];
+            *now = (part){.first = i, .by_host = r->by_host};
+            n_page = 0;
+        }
+        n_page += pages_of(r);
+        row += r->end - r->first;
+        now->end = i + 1;
+        now->row_end = row;
+    }
+}
+
+/* The pages of a sequence that its rows read; those that they write. A page of codes is complete. */
+static int64_t read_end(const kv_stage *s, const kv_stage_rows *r) {
+    return kv_table_pages(s->paging->formats, r->first);
+}
+static int64_t written_end(const kv_stage *s, const kv_stage_rows *r) {
+    return kv_table_pages(s->paging->formats, r->end);
+}
+
+static nib_status list_pair(const kv_stage *s, int32_t *pairs, int64_t *n, int32_t here, const uint8_t *there,
+                            nib_error *err) {
+    const intptr_t apart = (there - s->origin) / DEVICE_PAGE;
+    if (apart < INT32_MIN || apart > INT32_MAX)
+        return nib_fail(err, NIB_E_DEVICE, "pages of keys and values are too far apart for the device");
+    pairs[2 * *n] = here;
+    pairs[2 * (*n)++ + 1] = (int32_t)apart;
+    return NIB_OK;
+}
+
+/* Numbers a part's pages in its slot, and pairs them with those on the host for layers with KV_HOME_HOST. */
+static nib_status list_part(kv_stage *s, part *p, int64_t *page, int64_t *n_up, int64_t *n_down,
+                            nib_error *err) {
+    const int64_t stride = (int64_t)(s->setup.stride / DEVICE_PAGE);
+    int32_t *const up = s->list + s->n_page, *const down = up + 2 * s->n_page;
+    int64_t here = 0;
+    p->up = *n_up;
+    p->down = *n_down;
+    for (int i = p->first; i < p->end; i++) {
+        const kv_stage_rows *r = &s->rows[i];
+        for (int64_t n = 0; n < pages_of(r); n++, here += stride) {
+            s->list[(*page)++] = (int32_t)here;
+            if (p->by_host)
+                continue;
+            if (n < read_end(s, r))
+                NIB_TRY(list_pair(s, up, n_up, (int32_t)here, r->kv->on_host[n], err));
+            if (n >= r->first / KV_BLOCK && n < written_end(s, r))
+                NIB_TRY(list_pair(s, down, n_down, (int32_t)here, r->kv->on_host[n], err));
+        }
+    }
+    p->n_up = *n_up - p->up;
+    p->n_down = *n_down - p->down;
+    return NIB_OK;
+}
+
+static int32_t *there(const kv_stage *s) {
+    return (int32_t *)(void *)(s->slots[0].at + KV_STAGE_SLOTS * (uint64_t)s->setup.n_page * s->setup.stride);
+}
+
+/* Whether the layer's pages come for the part. */
+static bool comes(const kv_stage *s, int layer, int p) {
+    const kv_home home = s->paging->layers[layer].home;
+    return home == KV_HOME_STAGED || (home == KV_HOME_HOST && !s->parts[p].by_host);
+}
+
+/* Moves the next part to load on, to one that comes. */
+static void advance(kv_stage *s, int layer, int p) {
+    for (; layer < s->paging->n_layer; layer++, p = 0)
+        for (; p < s->n_part; p++)
+            if (comes(s, layer, p)) {
+                s->next_layer = layer;
+                s->next = p;
+                return;
+            }
+    s->next_layer = s->paging->n_layer;
+}
+
+nib_status kv_stage_begin(kv_stage *s, nib_error *err) {
+    device *d = s->setup.device;
+    int64_t most = 0, page = 0, n_up = 0, n_down = 0;
+    device_mark listed;
+    for (int i = 0; i < s->n_row; i++)
+        most = NUM_MAX(most, pages_of(&s->rows[i]));
+    if (most > s->setup.n_page || s->n_page > s->setup.n_list)
+        NIB_TRY(reserve(s, most, s->n_page, err));
+    const size_t n = KV_STAGE_LIST * (size_t)s->n_page;
+    if (n == 0)
+        return NIB_OK;
+    if (mem_grow((void **)&s->list, &s->max_list, n, sizeof *s->list))
+        return nib_fail_nomem(err, n * sizeof *s->list, "a list of pages");
+    s->paging = kv_pool_paging(s->rows->kv->pool);
+    s->origin = s->rows->kv->on_host[0];
+    cut(s);
+    for (int i = 0; i < s->n_part; i++)
+        NIB_TRY(list_part(s, &s->parts[i], &page, &n_up, &n_down, err));
+    NIB_TRY(d->kind->copy(d, DEVICE_LOAD_CACHE, there(s), s->list, n * sizeof *s->list, err));
+    NIB_TRY(d->kind->mark(d, DEVICE_LOAD_CACHE, &listed, err));
+    NIB_TRY(d->kind->follow(d, DEVICE_COMPUTE, listed, err));
+    NIB_TRY(d->kind->follow(d, DEVICE_STORE_CACHE, listed, err));
+    advance(s, 0, 0);
+    return NIB_OK;
+}
+
+/* ---- copies ---- */
+
+static nib_status copy_reordered(kv_stage *s, const slot *x, bool up, nib_error *err) {
+    const part *p = &s->parts[x->part];
+    const kv_layer *l = &s->paging->layers[x->layer];
+    device *host = s->setup.host;
+    const int32_t *pairs = there(s) + s->n_page + (up ? 0 : 2 * s->n_page) + 2 * (up ? p->up : p->down);
+    const device_pages pages = {.key = x->at,
+                                .value = x->at + (l->value_at - l->key_at),
+                                .host_key = s->origin + l->key_at,
+                                .host_value = s->origin + l->value_at,
+                                .pairs = pairs,
+                                .n_page = up ? p->n_up : p->n_down,
+                                .n_head = l->n_kv_head,
+                                .d_head = l->d_head,
+                                .up = up};
+    if (pages.n_page == 0)
+        return NIB_OK;
+    return host->kind->reorder(host, up ? DEVICE_LOAD_CACHE : DEVICE_STORE_CACHE, &pages, err);
+}
+
+/* Copies the pages [first, end) of a sequence, which begin at `at` in a slot. */
+static nib_status copy_pages(kv_stage *s, const kv_layer *l, const kv_table *kv, int64_t first, int64_t end,
+                             uint8_t *at, bool up, nib_error *err) {
+    device *d = s->setup.device;
+    const uint64_t bytes = 2 * (uint64_t)(l->value_at - l->key_at);
+    for (int64_t n = first; n < end; n++) {
+        uint8_t *here = at + (uint64_t)n * s->setup.stride, *host = kv->on_host[n] + l->key_at;
+        NIB_TRY(d->kind->copy(d, up ? DEVICE_LOAD_CACHE : DEVICE_STORE_CACHE, up ? here : host,
+                              up ? host : here, bytes, err));
+    }
+    s->count.bytes += (uint64_t)(end - first) * bytes;
+    *(up ? &s->count.n_loaded : &s->count.n_stored) += (uint64_t)(end - first);
+    return NIB_OK;
+}
+
+static nib_status copy_part(kv_stage *s, const slot *x, bool up, nib_error *err) {
+    const kv_layer *l = &s->paging->layers[x->layer];
+    uint8_t *at = x->at;
+    if (l->home == KV_HOME_HOST)
+        return copy_reordered(s, x, up, err);
+    for (int i = s->parts[x->part].first; i < s->parts[x->part].end; i++) {
+        const kv_stage_rows *r = &s->rows[i];
+        const int64_t first = up ? 0 : r->first / KV_BLOCK, end = up ? read_end(s, r) : written_end(s, r);
+        NIB_TRY(copy_pages(s, l, r->kv, first, end, at, up, err));
+        at += (uint64_t)pages_of(r) * s->setup.stride;
+    }
+    return NIB_OK;
+}
+
+static nib_status load(kv_stage *s, slot *x, int layer, int p, nib_error *err) {
+    device *d = s->setup.device;
+    x->layer = layer;
+    x->part = p;
+    NIB_TRY(d->kind->follow(d, DEVICE_LOAD_CACHE, s->stored, err));
+    NIB_TRY(copy_part(s, x, true, err));
+    NIB_TRY(d->kind->mark(d, DEVICE_LOAD_CACHE, &x->arrived, err));
+    advance(s, layer, p + 1);
+    return NIB_OK;
+}
+
+/* ---- acquiring ---- */
+
+/* The slot with the part; otherwise a free one; otherwise one that was loaded ahead for another part. */
+static slot *slot_for(kv_stage *s, int layer, int p) {
+    slot *found = NULL;
+    for (int i = 0; i < KV_STAGE_SLOTS; i++) {
+        slot *x = &s->slots[i];
+        if (x->layer == layer && x->part == p)
+            return x;
+        if (x != s->held && (!found || x->layer == NOTHING))
+            found = x;
+    }
+    return found;
+}
+
+/* Loads the next parts into the free slots. */
+static nib_status load_ahead(kv_stage *s, nib_error *err) {
+    for (int i = 0; i < KV_STAGE_SLOTS; i++)
+        if (s->slots[i].layer == NOTHING && s->next_layer < s->paging->n_layer)
+            NIB_TRY(load(s, &s->slots[i], s->next_layer, s->next, err));
+    return NIB_OK;
+}
+
+nib_status kv_stage_acquire(kv_stage *s, int layer, int64_t row, kv_stage_part *out, nib_error *err) {
+    device *d = s->setup.device;
+    const kv_layer *l = &s->paging->layers[layer];
+    int p = 0;
+    while (s->parts[p].row_end <= row)
+        p++;
+    if (s->held && (s->held->layer != layer || s->held->part != p)) /* of which not all rows have come */
+        NIB_TRY(kv_stage_release(s, err));
+    slot *x = slot_for(s, layer, p);
+    if (x->layer != layer || x->part != p)
+        NIB_TRY(load(s, x, layer, p, err));
+    s->held = x;
+    NIB_TRY(load_ahead(s, err));
+    NIB_TRY(d->kind->follow(d, DEVICE_COMPUTE, x->arrived, err));
+    *out = (kv_stage_part){.key = x->at,
+                           .value = x->at + (l->value_at - l->key_at),
+                           .pages = there(s),
+                           .end = s->parts[p].row_end};
+    return NIB_OK;
+}
+
+nib_status kv_stage_release(kv_stage *s, nib_error *err) {
+    device *d = s->setup.device;
+    slot *x = s->held;
+    device_mark attended;
+    NIB_TRY(d->kind->mark(d, DEVICE_COMPUTE, &attended, err));
+    NIB_TRY(d->kind->follow(d, DEVICE_STORE_CACHE, attended, err));
+    NIB_TRY(copy_part(s, x, false, err));
+    NIB_TRY(d->kind->mark(d, DEVICE_STORE_CACHE, &s->stored, err));
+    x->layer = x->part = NOTHING;
+    s->held = NULL;
+    return load_ahead(s, err);
+}
+
+nib_status kv_stage_end(kv_stage *s, nib_error *err) {
+    device *d = s->setup.device;
+    static const device_lane lanes[] = {DEVICE_LOAD_CACHE, DEVICE_STORE_CACHE};
+    nib_status status = NIB_OK;
+    for (size_t i = 0; i < NUM_COUNT(lanes); i++) {
+        device_mark all;
+        const nib_status marked = d->kind->mark(d, lanes[i], &all, status == NIB_OK ? err : NULL);
+        status = status == NIB_OK ? marked : status;
+        if (marked == NIB_OK) {
+            const nib_status waited = d->kind->wait(d, all, status == NIB_OK ? err : NULL);
+            status = status == NIB_OK ? waited : status;
+        }
+    }
+    kv_stage_clear(s);
+    return status;
+}
+
+void kv_stage_counted(const kv_stage *s, kv_stage_count *out) {
+    *out = s->count;
+}

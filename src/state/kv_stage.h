@@ -1,0 +1,80 @@
+/* kv_stage.h - keys and values in host memory on their way to the device that attends to them, and back.
+ *
+ * A layer whose home is host memory (kv_home) has its pages copied to a slot of device memory before its
+ * attention, and the pages that rows have written copied back after it (FlexGen section 4.2: load cache,
+ * store cache). The rows of a pass are cut into parts: sequences whose pages fit in a slot. A part of a layer
+ * is what is copied and attended to together:
+ *
+ *     absent -- load --> arriving -- acquire --> attended -- release --> leaving -- load --> ...
+ *
+ * There are several slots, and copies have lanes of their own, so the next part (of this layer, or the first
+ * of the next) arrives while the current one is attended to and while products run. Order is kept by marks:
+ * attention follows the arrival, the store follows attention, and the next load of a slot follows its store.
+ * The host never waits, except in kv_stage_end.
+ *
+ * Attention may also come for parts and layers in another order: what was loaded ahead is then dropped. No
+ * part reads what another one writes in the same pass.
+ *
+ * One thread at a time. */
+#ifndef NIB_STATE_KV_STAGE_H
+#define NIB_STATE_KV_STAGE_H
+
+#include "state/kv_table.h"
+
+typedef struct kv_stage kv_stage;
+
+enum { KV_STAGE_SLOTS = 2, KV_STAGE_LIST = 5 /* numbers in lists for a page: its own, two pairs */ };
+
+/* Bytes of device memory: slots of n_page pages of `stride` bytes, and lists for n_list pages. */
+uint64_t kv_stage_bytes(uint64_t stride, uint64_t n_page, uint64_t n_list);
+
+/* stride: bytes of a page of one layer in a slot, a multiple of DEVICE_PAGE; n_page: pages of a slot; n_list:
+ * pages of a pass. Both grow if a pass needs more. It takes kv_stage_bytes. host: the memory of
+ * kv_pool_split. Everything is borrowed. */
+typedef struct kv_stage_setup {
+    device *device, *host;
+    ledger *ledger;
+    uint64_t stride;
+    int64_t n_page, n_list;
+} kv_stage_setup;
+
+/* NIB_E_NOFIT, NIB_E_NOMEM. */
+nib_status kv_stage_open(const kv_stage_setup *how, kv_stage **out, nib_error *err);
+void kv_stage_close(kv_stage *s); /* NULL is fine; the lanes must be empty */
+
+/* Rows of one sequence in a pass: positions [first, end) are written, those before them are read. */
+typedef struct kv_stage_rows {
+    const kv_table *kv;
+    int64_t first, end;
+    bool by_host; /* in layers with KV_HOME_HOST the host computes them */
+} kv_stage_rows;
+
+/* A pass: kv_stage_clear, then kv_stage_add for all its rows in their order, all of one pool format, then
+ * kv_stage_begin, before any attention. */
+void kv_stage_clear(kv_stage *s);
+nib_status kv_stage_add(kv_stage *s, const kv_stage_rows *rows, nib_error *err);
+nib_status kv_stage_begin(kv_stage *s, nib_error *err);
+
+/* What attention reads. Page i of the pass (each sequence has those up to its last position) begins
+ * pages[i] * DEVICE_PAGE bytes after `key` and `value`. */
+typedef struct kv_stage_part {
+    uint8_t *key, *value; /* device memory */
+    const int32_t *pages; /* device memory */
+    int64_t end;          /* the part's rows of the pass end here */
+} kv_stage_part;
+
+/* Gets the part with this row of the pass for a layer whose home is host memory. Work that is queued in the
+ * compute lane later finds it there. */
+nib_status kv_stage_acquire(kv_stage *s, int layer, int64_t row, kv_stage_part *out, nib_error *err);
+/* To be called when all attention of the acquired part is queued in the compute lane. */
+nib_status kv_stage_release(kv_stage *s, nib_error *err);
+/* Ends a pass, also one that has failed: waits until the copies are complete. */
+nib_status kv_stage_end(kv_stage *s, nib_error *err);
+
+/* Pages copied since it was opened. */
+typedef struct kv_stage_count {
+    uint64_t n_loaded, n_stored, bytes;
+} kv_stage_count;
+void kv_stage_counted(const kv_stage *s, kv_stage_count *out);
+
+#endif
