@@ -139,7 +139,8 @@ static void same_when_streamed(const char *folder, float *want) {
     free(want);
 }
 
-/* The folder itself has the bits of the file made from it, resident and streamed. */
+/* The folder itself has the bits of the file made from it, resident and streamed. So have folders whose
+ * experts are listed for each token, and whose matrices of groups come in pieces. */
 static void from_an_mxfp4_folder(void **state) {
     (void)state;
     const char *folder = "tests/data/packed/gpt_oss_mxfp4", *path = temp_path("packed.gguf");
@@ -152,6 +153,7 @@ static void from_an_mxfp4_folder(void **state) {
         fail_msg("%s", err.message);
     same_when_streamed(folder, forward(path, o));
     same_when_streamed("tests/data/arch/deepseek_v3_fp8", forward("tests/data/arch/deepseek_v3_fp8", o));
+    same_when_streamed("tests/data/arch/deepseek_v4", forward("tests/data/arch/deepseek_v4", o));
 }
 
 /* The values are exact in bf16; as MXFP4 the rows are multiplied as 8-bit integers. */
@@ -176,7 +178,7 @@ static op router(score_kind score, int64_t n, int64_t n_used) {
 
 static void chooses(const op *o, const float *logits, const float *bias, const float *want) {
     float out[8];
-    route_row(o, logits, bias, NULL, out);
+    route_row(o, logits, bias, NULL, NULL, out);
     for (int i = 0; i < o->n; i++)
         if (!(out[i] >= want[i] - 1e-5f && out[i] <= want[i] + 1e-5f))
             fail_msg("entry %d: expected %f, found %f", i, (double)want[i], (double)out[i]);

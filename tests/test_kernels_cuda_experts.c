@@ -89,7 +89,7 @@ static void routes(const op *o, int64_t n_row, bool biased) {
     OK(cuda->route(&a, stream));
     read_back(out, out_there, (size_t)(n_row * o->n) * sizeof *out);
     for (int64_t r = 0; r < n_row; r++) {
-        route_row(o, logits + r * o->k, biased ? bias : NULL, NULL, want);
+        route_row(o, logits + r * o->k, biased ? bias : NULL, NULL, NULL, want);
         for (int64_t i = 0; i < o->n; i++) {
             const float is = out[r * o->n + i];
             if (i < o->u.route.n_used ? is != want[i]
@@ -165,7 +165,7 @@ static void router_of(type_id type, int64_t n_expert, int64_t k, int64_t n_row, 
                 fail_msg("a router of %d x %d, row %d: %g, not %g", (int)n_expert, (int)k, (int)r,
                          (double)logits[r * n_expert + e], sum);
         }
-        route_row(&o, logits + r * n_expert, NULL, NULL, want);
+        route_row(&o, logits + r * n_expert, NULL, NULL, NULL, want);
         for (int64_t i = 0; i < o.u.route.n_used; i++)
             assert_true(out[r * o.n + i] == want[i]);
     }
@@ -289,7 +289,7 @@ static double error_of(const mixture_case *c, int64_t r, const float *is) {
     float chosen[2 * ROUTE_MAX_USED], *memory = malloc((size_t)(m->d + m->ff) * sizeof *memory);
     double *x = calloc((size_t)(2 * m->d + m->ff), sizeof *x), *sum = x + m->d, *neurons = sum + m->d;
     double error = 0, all = 0;
-    route_row(&c->router, c->logits + r * m->n_expert, NULL, NULL, chosen);
+    route_row(&c->router, c->logits + r * m->n_expert, NULL, NULL, NULL, chosen);
     for (int64_t i = 0; i < m->d; i++)
         x[i] = (double)c->x[r * m->d + i];
     for (int64_t u = 0; u < m->n_used; u++) {

@@ -40,7 +40,7 @@ static void test_round_trip(void **state) {
         const type_info *t = type_get((type_id)id);
         pack_format f;
         if (!pack_choose((type_id)id, t->block_elems, &f)) {
-            assert_null(t->dequantize);
+            assert_true(t->dequantize == NULL || id == TYPE_I32 || id == TYPE_I64); /* tables of ids */
             continue;
         }
         n_type++;

@@ -130,7 +130,7 @@ static void test_refused(void **state) {
                  {"arch-extra/gpt_neox-tied", "activation"},   {"arch-extra/deepseek_v3-half", "halves"},
                  {"arch-extra/apertus-relu2", "activation"},   {"arch-extra/falcon_h1-bias", "biases"},
                  {"arch-extra/cohere2_moe-sum", "ffn_scale"},  {"arch-extra/laguna-columns", "router_cap"},
-                 {"arch/qwen4_exp", "GGUF has no place"}};
+                 {"arch/qwen4_exp", "GGUF has no place"},      {"arch/deepseek_v4", "GGUF has no"}};
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
         char folder[200], check[600];
         nib_error err;

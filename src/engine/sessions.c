@@ -80,6 +80,10 @@ nib_status sessions_check_formats(const engine_core *e, kv_formats kv, nib_error
                         "keys and values: the %s back end has one format for all layers, found %s and %s",
                         e->kind->name, type_get(kv.type)->name, layers);
     }
+    if (model_hparams(e->m)->pool_all > 0 && kv_formats_any_coded(kv))
+        return nib_fail(err, NIB_E_USAGE,
+                        "keys and values: compressed attention has them in f16 and f32, not in %s",
+                        kv.layers ? "codes" : type_get(kv.type)->name);
     if (e->kind->no_act_sites && kv_formats_any_rotated(kv))
         return nib_fail(
             err, NIB_E_USAGE,

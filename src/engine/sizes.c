@@ -249,11 +249,13 @@ static nib_status check_context(const engine_core *e, nib_error *err) {
 static nib_status resolve_cache(engine_core *e, nib_error *err) {
     settings *s = &e->resolved;
     const int n = model_n_kv_layer(e->m);
-    const bool is_auto = s->kv == NIB_KV_AUTO, listed = s->kv_layers && *s->kv_layers;
+    /* entries of compressed attention are never in codes */
+    const bool is_auto = s->kv == NIB_KV_AUTO && model_hparams(e->m)->pool_all == 0;
+    const bool listed = s->kv_layers && *s->kv_layers;
     type_id type;
     bool same = true;
     if (!settings_kv_type(s->kv, &type))
-        type = !is_auto && small_cache(e) && !e->kind->no_f32_cache ? TYPE_F32 : TYPE_F16;
+        type = s->kv != NIB_KV_AUTO && small_cache(e) && !e->kind->no_f32_cache ? TYPE_F32 : TYPE_F16;
     /* a checkpoint of a recurrent state continues with the whole keys and values before it */
     s->formats = (kv_formats){.type = type,
                               .slides = e->kind->slides && model_state_bytes(e->m) == 0,

@@ -1,6 +1,8 @@
 /* recurrent.c - see recurrent.h. */
 #include "exec/recurrent.h"
 
+#include "kernels/entries.h"
+
 #include <string.h>
 
 int64_t recurrent_n_part(const op *o) {
@@ -89,6 +91,20 @@ static void run_delta(const kernel_table *k, const op *o, const recurrent_rows *
     k->delta(&a, h0, h1);
 }
 
+static void run_pool(const op *o, const recurrent_rows *r, int64_t c0, int64_t c1) {
+    const pool_args a = {.x = r->x,
+                         .gate = r->x2,
+                         .bias = r->w,
+                         .out = r->out,
+                         .n_row = r->n_row,
+                         .n = o->n,
+                         .k = o->k,
+                         .every = o->u.rec.n_tap,
+                         .position = r->position,
+                         .state = r->state + o->u.rec.at};
+    entries_pool(&a, c0, c1);
+}
+
 void recurrent_copy(const op *o, const float *from, float *to, int64_t p0, int64_t p1) {
     const bool heads = o->kind == OP_SSD || o->kind == OP_DELTA;
     const int64_t width = heads ? o->u.rec.d_head * o->u.rec.d_state : 1; /* of a part in a row */
@@ -105,6 +121,7 @@ void recurrent_run(const kernel_table *k, const op *o, const recurrent_rows *r, 
     case OP_SSD: run_ssd(k, o, r, p0, p1); break;
     case OP_SCAN: run_scan(k, o, r, p0, p1); break;
     case OP_DELTA: run_delta(k, o, r, p0, p1); break;
+    case OP_POOL: run_pool(o, r, p0, p1); break;
     default: break;
     }
 }

@@ -10,8 +10,9 @@ typedef struct recurrent_rows {
     const float *x, *x2, *x3; /* the op's inputs, row after row; NULL where it has none */
     float *out;               /* [n_row, o->n] */
     int64_t n_row;
-    bool begins;  /* the first row is at position 0 */
-    float *state; /* the sequence's */
+    int64_t position; /* of the first row */
+    bool begins;      /* it is 0 */
+    float *state;     /* the sequence's */
     const float *w, *b, *skip;
 } recurrent_rows;
 

@@ -125,6 +125,9 @@ typedef struct kv_view {
     /* kv8, kv4: the newest positions in f16, block b in page b % 2 */
     uint8_t *const *recent;
     int64_t recent_key_at, recent_value_at;
+    /* Compressed attention (kernels/entries.h): the layer's entries and their index keys */
+    int64_t entry_at, index_at; /* bytes into a page */
+    int64_t every, d_index;     /* positions of an entry, 0: there are none; width of an index key */
 } kv_view;
 enum { KV_BLOCK = 64, KV_WINDOW = 2 * KV_BLOCK };
 enum { KV_POSITIONS = 16 }; /* positions whose keys are stored together */

@@ -90,21 +90,42 @@ static void weigh(const op *o, float *weights) {
         weights[i] = (o->u.route.normalise ? weights[i] / sum : weights[i]) * o->u.route.scale;
 }
 
-void route_row(const op *o, const float *logits, const float *bias, const float *times, float *out) {
+/* The experts that are listed, in ascending order. */
+static void take_listed(const op *o, const float *listed, float *out) {
+    for (int64_t i = 0; i < o->u.route.n_used; i++) {
+        const float e = listed[i] >= 0 && listed[i] < (float)o->k ? listed[i] : 0; /* as the file has it */
+        int64_t at = i;
+        for (; at > 0 && out[at - 1] > e; at--)
+            out[at] = out[at - 1];
+        out[at] = e;
+    }
+}
+
+static void choose(const op *o, const float *scores, const float *bias, float *out) {
     const int64_t n = o->k, n_used = o->u.route.n_used;
-    float scores[ROUTE_MAX_EXPERT] = {0}, choice[ROUTE_MAX_EXPERT] = {0};
+    float choice[ROUTE_MAX_EXPERT] = {0};
     bool excluded[ROUTE_MAX_EXPERT] = {false}, chosen[ROUTE_MAX_EXPERT] = {false};
-    score(o->u.route.score, logits, n, scores);
     for (int64_t i = 0; i < n; i++)
         choice[i] = bias ? scores[i] + bias[i] : scores[i];
     if (o->u.route.n_group > 1)
         exclude_groups(o, choice, excluded);
     mark_largest(choice, n, n_used, excluded, chosen);
     for (int64_t i = 0, at = 0; i < n; i++)
-        if (chosen[i]) {
-            out[at] = (float)i;
-            out[n_used + at++] = scores[i];
-        }
+        if (chosen[i])
+            out[at++] = (float)i;
+}
+
+void route_row(const op *o, const float *logits, const float *bias, const float *times, const float *listed,
+               float *out) {
+    const int64_t n_used = o->u.route.n_used;
+    float scores[ROUTE_MAX_EXPERT] = {0};
+    score(o->u.route.score, logits, o->k, scores);
+    if (listed)
+        take_listed(o, listed, out);
+    else
+        choose(o, scores, bias, out);
+    for (int64_t i = 0; i < n_used; i++)
+        out[n_used + i] = scores[route_expert(out, i)];
     weigh(o, out + n_used);
     for (int64_t i = 0; times && i < n_used; i++)
         out[n_used + i] *= times[route_expert(out, i)];

@@ -6,11 +6,13 @@
 #include "model/program.h"
 
 /* o: an OP_ROUTE. logits [o->k]; bias [o->k] is added to the scores for the choice only, and an expert's
- * weight is multiplied by its entry of times [o->k]; NULL: none. Writes
+ * weight is multiplied by its entry of times [o->k]; NULL: none. listed [n_used]: the experts of the row's
+ * token, so that nothing is chosen; NULL: they are chosen by their scores. Writes
  * out [2 * n_used]: the ids of the chosen experts in ascending order, then their weights. Among equal scores
  * the expert with the lower id is chosen. A NaN counts as the lowest score of a choice; the weights that are
  * computed from it are NaN. */
-void route_row(const op *o, const float *logits, const float *bias, const float *times, float *out);
+void route_row(const op *o, const float *logits, const float *bias, const float *times, const float *listed,
+               float *out);
 
 /* The factor that the one-column gate of an OP_ADD gives its second input. gate NULL: 1. */
 float add_gate(const float *gate);

@@ -16,7 +16,8 @@ bool row_op_is(op_kind kind) {
     case OP_TIMES:
     case OP_SHARE:
     case OP_SOFTPLUS:
-    case OP_SPARSIFY: return true;
+    case OP_SPARSIFY:
+    case OP_CONNECT: return true;
     default: return false;
     }
 }
@@ -90,17 +91,80 @@ static void sparsify(const op *o, const row_args *a) {
     }
 }
 
+static float sigmoid(float x) {
+    return 1 / (1 + expf(-x));
+}
+
+/* Divides each row of a square matrix by its sum, or each column. */
+static void normalise(float *m, int64_t n, bool columns, float eps) {
+    const int64_t step = columns ? n : 1, from = columns ? 1 : n;
+    for (int64_t i = 0; i < n; i++) {
+        float sum = eps;
+        for (int64_t j = 0; j < n; j++)
+            sum += m[i * from + j * step];
+        for (int64_t j = 0; j < n; j++)
+            m[i * from + j * step] /= sum;
+    }
+}
+
+static void softmax(float *x, int64_t n, float plus) {
+    float max = x[0], sum = 0;
+    for (int64_t i = 1; i < n; i++)
+        max = fmaxf(max, x[i]);
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i] = expf(x[i] - max);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = x[i] / sum + plus;
+}
+
+static void connect(const op *o, const row_args *a) {
+    const int64_t n = o->u.num.offset;
+    const float eps = o->u.num.value;
+    float *all = a->out + 2 * n;
+    for (int64_t i = 0; i < o->n; i++)
+        a->out[i] = a->in[i] * a->w[i < n ? 0 : i < 2 * n ? 1 : 2] + a->b[i];
+    for (int64_t i = 0; i < n; i++)
+        a->out[i] = sigmoid(a->out[i]) + eps;
+    if (o->n == n)
+        return;
+    for (int64_t i = n; i < 2 * n; i++)
+        a->out[i] = 2 * sigmoid(a->out[i]);
+    for (int64_t i = 0; i < n; i++)
+        softmax(all + i * n, n, eps);
+    normalise(all, n, true, eps);
+    for (int64_t i = 1; i < o->u.num.every; i++) {
+        normalise(all, n, false, eps);
+        normalise(all, n, true, eps);
+    }
+}
+
 void row_op(const kernel_table *t, const op *o, const row_args *a) {
     switch (o->kind) {
     case OP_COPY: op_copy_row(o, a->in, a->out); break;
     case OP_SCALE_POS: t->scale(a->in, op_position_scale(o, a->position), a->out, o->n); break;
-    case OP_ROUTE: route_row(o, a->in, a->b, a->w2, a->out); break;
+    case OP_ROUTE:
+        route_row(o, a->in, a->b, a->w2, a->w ? a->w + a->token * o->u.route.n_used : NULL, a->out);
+        break;
     case OP_MIX: mix(o, a); break;
     case OP_LIKE: like(o, a); break;
     case OP_TIMES: t->gate(ACT_NONE, a->in, a->w, a->out, o->n); break;
     case OP_SHARE: share(o, a); break;
     case OP_SOFTPLUS: softplus(o, a); break;
     case OP_SPARSIFY: sparsify(o, a); break;
+    case OP_CONNECT: connect(o, a); break;
     default: break;
     }
+}
+
+void rope_row(const kernel_table *t, const op *o, const float *cos_sin, float *x) {
+    const int64_t half = o->u.rope.n_rot / 2;
+    float back[ROPE_MAX];
+    if (o->u.rope.back) {
+        for (int64_t i = 0; i < half; i++) {
+            back[i] = cos_sin[i];
+            back[half + i] = -cos_sin[half + i];
+        }
+        cos_sin = back;
+    }
+    t->rope(o->u.rope.style, x + o->u.rope.at, o->u.rope.n_head, o->u.rope.d_head, o->u.rope.n_rot, cos_sin);
 }

@@ -11,6 +11,7 @@ typedef struct row_args {
     float *out;              /* may be `in` */
     const float *w, *b, *w2; /* the op's vectors */
     int64_t position;        /* of the row in its sequence */
+    int32_t token;           /* of the row, below the number of rows that a table of tokens has */
 } row_args;
 
 /* Whether row_op computes the op. */
@@ -23,7 +24,14 @@ bool row_op_is(op_kind kind);
  *   OP_TIMES     in * w
  *   OP_SHARE     part i of in2, of n / k columns, times in[i]
  *   OP_SOFTPLUS  log(1 + e^in)
- *   OP_SPARSIFY  max(0, in - (m + value * s)), m and s the mean and the standard deviation of the row */
+ *   OP_CONNECT   manifold-constrained hyper-connections (mHC; DeepSeek V4): in and out are n factors by which
+ *                streams are read, n by which they are written, and [n, n] between them, or the first n only;
+ *                of in * w + b (w: one number for each of the three): sigmoid + value; 2 * sigmoid; softmax
+ * of each row + value, then columns and rows divided by their sums, `every` times (Sinkhorn) OP_SPARSIFY
+ * max(0, in - (m + value * s)), m and s the mean and the standard deviation of the row */
 void row_op(const kernel_table *t, const op *o, const row_args *a);
+
+/* OP_ROPE of one row in place. cos_sin: of the row, as kernel_table.rope. */
+void rope_row(const kernel_table *t, const op *o, const float *cos_sin, float *x);
 
 #endif

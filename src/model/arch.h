@@ -54,6 +54,7 @@ enum {
     T_BARE = 128,      /* the names are whole: no ".weight" follows */
     T_MINUS_EXP = 256, /* HF has log(-x) of the vector that GGUF has (A_log) */
     T_AS_IS = 512,     /* A_NORM_PLUS_1 does not apply */
+    T_NO_BIAS = 2048,  /* NAME.bias is another slot's tensor */
     T_UNUSED = 1024    /* the tensor may be there; no computation that is supported needs it */
 };
 
@@ -148,6 +149,8 @@ enum {
                                   period of full layers begins after them (Cohere 2 with experts) */
     A_GATE_SOFTPLUS = 1 << 26, /* attention's gate is a softplus, of each head or of each of its columns */
     A_YARN_EXACT = 1 << 25,    /* YaRN's correction range is not rounded; GGUF has no key for it (gpt-oss) */
+    A_YARN_BARE =
+        1 << 29, /* YaRN does not scale cos and sin, unless attention_factor says so (DeepSeek V4) */
     A_ROPE_GIVEN = 1 << 28, /* config.json gives the rotary embedding: the family's own default scales it */
 };
 

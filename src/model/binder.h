@@ -63,6 +63,8 @@ nib_status bind_rows(binder *b, slot_id whole, slot_id part, int64_t n_all, int6
 
 /* ---- latent.c ---- */
 nib_status bind_latent_attention(binder *b, nib_error *err);
+/* Compressed attention, without its sinks. */
+nib_status bind_compressed_attention(binder *b, nib_error *err);
 
 /* All elements of a tensor, and a vector of these. */
 int64_t bind_count(const container_tensor *t);
@@ -82,6 +84,8 @@ bool mixer_part(const model *m, slot_id slot, int64_t *first, int64_t *n);
 nib_status bind_mixer(binder *b, nib_error *err);
 
 /* ---- streams.c ---- */
+/* A matrix of a slot that stays in the file's format. */
+nib_status bind_exact(binder *b, slot_id slot, int64_t n, int64_t k, nib_error *err);
 /* The weights of one layer's streams, of the embedding's, or of the head's; nothing, if there is one. */
 nib_status bind_streams(binder *b, block_part part, nib_error *err);
 

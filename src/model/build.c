@@ -62,14 +62,19 @@ static reg normed(builder *p, slot_id slot, reg to) {
 /* Several streams: a sub-layer reads what it mixes of them, and is added to all. */
 static void hyper_layer(builder *p, int layer) {
     const uint8_t kind = p->m->cfg.layer[layer];
-    const reg in = build_streams_read(p, SITE_MIXER);
+    reg in = build_streams_read(p, SITE_MIXER);
+    if (builder_has(p, SLOT_ATTN_NORM))
+        emit_norm(p, SLOT_ATTN_NORM, in, in, p->m->cfg.hp.d_model, 1);
     if (kind & LAYER_RECURRENT)
         build_mixer(p, in);
     else
         build_attention(p, layer, in);
-    build_streams_write(p, SITE_MIXER);
-    build_feed_forward(p, layer, build_streams_read(p, SITE_FFN));
-    build_streams_write(p, SITE_FFN);
+    build_streams_write(p);
+    in = build_streams_read(p, SITE_FFN);
+    if (builder_has(p, SLOT_FFN_NORM))
+        emit_norm(p, SLOT_FFN_NORM, in, in, p->m->cfg.hp.d_model, 1);
+    build_feed_forward(p, layer, in);
+    build_streams_write(p);
 }
 
 static void layer_program(builder *p, int layer) {

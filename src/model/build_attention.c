@@ -2,7 +2,7 @@
 #include "base/num.h"
 #include "model/builder.h"
 
-static void attend(builder *p, int layer, reg queries, bool slides) {
+op *emit_attention(builder *p, int layer, reg queries, bool slides) {
     const config *c = &p->m->cfg;
     const hparams *hp = &c->hp;
     const layer_shape *shape = &c->shape[layer];
@@ -24,6 +24,7 @@ static void attend(builder *p, int layer, reg queries, bool slides) {
     o->u.attn.alibi_scale = p->m->arch->flags & A_ALIBI_SCALED ? (float)hp->attn_scale : 1;
     o->cost.macs = (uint64_t)(2 * q);
     o->cost.act_bytes = (uint64_t)(2 * kv) * 2; /* keys and values of one position in f16 */
+    return o;
 }
 
 static void scale_queries(builder *p, const layer_shape *shape) {
@@ -96,7 +97,7 @@ static void latent_attention(builder *p, int layer, reg in) {
         emit_copy(p, q, REG_Q, n, d, d, 0, wide, wide - d);
     if (v < wide)
         emit_copy(p, REG_V, narrow, n, v, v, 0, wide, wide - v);
-    attend(p, layer, q, p->m->cfg.layer[layer] & LAYER_SLIDES);
+    emit_attention(p, layer, q, p->m->cfg.layer[layer] & LAYER_SLIDES);
     if (v < wide)
         emit_copy(p, narrow, REG_A, n, v, wide, 0, v, 0);
     emit_linear(p, SLOT_O, REG_O, v < wide ? narrow : REG_A);
@@ -113,6 +114,10 @@ void build_attention(builder *p, int layer, reg in) {
     bool slides = c->layer[layer] & LAYER_SLIDES;
     if (builder_has(p, SLOT_LOW_KV)) {
         latent_attention(p, layer, in);
+        return;
+    }
+    if (builder_has(p, SLOT_O_LOW)) {
+        build_compressed_attention(p, layer, in);
         return;
     }
     const int64_t d = shape->d_head, v = hp->d_value; /* values narrower than keys are padded for attention */
@@ -152,7 +157,7 @@ void build_attention(builder *p, int layer, reg in) {
         scale_queries(p, shape);
     if (pads && stores)
         emit_copy(p, REG_V, narrow, shape->n_kv_head, v, v, 0, d, d - v);
-    attend(p, layer, REG_Q, slides);
+    emit_attention(p, layer, REG_Q, slides);
     if (builder_has(p, SLOT_ATTN_GATE))
         gate_output(p, q);
     if (pads)

@@ -35,6 +35,7 @@ static void route(builder *p, reg in) {
     op *o = emit(p, OP_ROUTE, chosen, logits, 2 * hp->n_expert_used, hp->n_expert);
     o->b = p->b->slot[SLOT_CHOICE_BIAS].w;
     o->w2 = p->b->slot[SLOT_EXPERT_SCALE].w;
+    o->w = p->b->slot[SLOT_HASH].w;
     o->u.route.score = (score_kind)hp->expert_score;
     o->u.route.n_used = hp->n_expert_used;
     o->u.route.n_group = hp->n_expert_group;
@@ -64,6 +65,16 @@ static void experts(builder *p, slot_id slot, reg out, reg in, int64_t n, int64_
 
 /* The activation of n neurons in REG_U, whose gates, if there are any, are in REG_G. */
 static void emit_neurons(builder *p, bool gated, int64_t n) {
+    const double limit = p->m->cfg.hp.gate_limit;
+    if (gated && limit > 0) {
+        /* act(min(g, limit)): SiLU grows above its minimum, which is above -1, so its value is limited */
+        op *o = emit(p, OP_ACT, REG_G, REG_G, n, n);
+        o->u.act.kind = p->m->cfg.act;
+        emit_value(p, OP_CLAMP, REG_G, n, limit / (1 + exp(-limit)));
+        emit_value(p, OP_CLAMP, REG_U, n, limit);
+        emit_gate(p, REG_G, REG_U, ACT_NONE, n);
+        return;
+    }
     if (gated) {
         emit_gate(p, REG_G, REG_U, p->m->cfg.act, n);
         return;

@@ -150,11 +150,44 @@ void build_streams_embed(builder *p) {
     emit_copy(p, REG_X, REG_E, n, d, 0, 0, d, 0);
 }
 
+/* Manifold-constrained hyper-connections (DeepSeek V4): a sub-layer reads a weighted sum of the streams. */
+static reg read_connected(builder *p, stream_site site) {
+    static const slot_id at[] = {SLOT_CONNECT, SLOT_CONNECT_FFN, SLOT_CONNECT_OUT};
+    const hparams *hp = &p->m->cfg.hp;
+    const int64_t n = hp->n_stream, all = n * hp->d_model, width = site == SITE_HEAD ? n : n * (n + 2);
+    const reg streams = model_declare_reg(p->m, "streams"), by = model_declare_reg(p->m, "mix");
+    emit_plain_norm(p, streams, REG_X, all, 1);
+    emit_linear(p, at[site], by, streams);
+    op *o = emit(p, OP_CONNECT, by, by, width, width);
+    o->w = p->b->slot[at[site] + 1].w;
+    o->b = p->b->slot[at[site] + 2].w;
+    o->u.num.offset = n;
+    o->u.num.every = hp->connect_iterations;
+    o->u.num.value = (float)hp->connect_eps;
+    mix_by(mix(p, REG_H, REG_X, 1, n, 1, n), by, width, 0, 1);
+    return REG_H;
+}
+
+/* The streams are mixed, and the sub-layer's output is added to each. */
+static void write_connected(builder *p) {
+    const int64_t n = p->m->cfg.hp.n_stream, width = n * (n + 2);
+    const reg by = model_declare_reg(p->m, "mix");
+    op *o = mix(p, REG_X, REG_X, n, n, n, n);
+    mix_by(o, by, width, 1, n);
+    o->u.mix.at = 2 * n;
+    o = mix(p, REG_X, REG_O, n, 1, n, 1);
+    mix_by(o, by, width, 1, 0);
+    o->u.mix.at = n;
+    o->adds = true;
+}
+
 /* A sub-layer reads the mean of the normed streams, each column gated by a factor of low rank. */
 reg build_streams_read(builder *p, stream_site site) {
     static const slot_id at[] = {SLOT_MIX_NORM, SLOT_MIX_FFN_NORM, SLOT_MIX_OUT_NORM};
     const hparams *hp = &p->m->cfg.hp;
     const int64_t n = hp->n_stream, all = n * hp->d_model;
+    if (builder_has(p, SLOT_CONNECT) || builder_has(p, SLOT_CONNECT_OUT))
+        return read_connected(p, site);
     const reg streams = model_declare_reg(p->m, "streams"), low = model_declare_reg(p->m, "mix_low");
     const reg by = model_declare_reg(p->m, "mix"), inject = model_declare_reg(p->m, "inject");
     const slot_id first = at[site];
@@ -174,9 +207,12 @@ reg build_streams_read(builder *p, stream_site site) {
     return REG_H;
 }
 
-void build_streams_write(builder *p, stream_site site) {
+void build_streams_write(builder *p) {
     const int64_t n = p->m->cfg.hp.n_stream;
-    (void)site;
+    if (builder_has(p, SLOT_CONNECT)) {
+        write_connected(p);
+        return;
+    }
     op *o = mix(p, REG_X, REG_O, n, 1, n, 1);
     mix_by(o, model_declare_reg(p->m, "inject"), n, 1, 0);
     o->adds = true;

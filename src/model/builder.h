@@ -22,6 +22,7 @@ static inline bool builder_has(const builder *p, slot_id slot) {
 /* An op without weights, zeroed: out [n], in [k]. The caller fills the rest. */
 op *emit(builder *p, op_kind kind, reg out, reg in, int64_t n, int64_t k);
 void emit_norm(builder *p, slot_id slot, reg out, reg in, int64_t width, int64_t n_group);
+void emit_plain_norm(builder *p, reg out, reg in, int64_t width, int64_t n_group); /* without weights */
 void emit_linear(builder *p, slot_id slot, reg out, reg in);
 /* An op with one number, in place. */
 void emit_value(builder *p, op_kind kind, reg r, int64_t width, double value);
@@ -34,8 +35,13 @@ void emit_rope(builder *p, reg r, int64_t n_head, int64_t d_head, int table);
 void emit_copy(builder *p, reg out, reg in, int64_t n_group, int64_t n, int64_t step_in, int64_t at,
                int64_t step, int64_t n_zero);
 
+/* The layer's attention of these queries to REG_K and REG_V -> REG_A (build_attention.c). */
+op *emit_attention(builder *p, int layer, reg queries, bool slides);
+
 /* ---- the sub-layers: in -> REG_O ---- */
-void build_attention(builder *p, int layer, reg in);    /* build_attention.c */
+void build_attention(builder *p, int layer, reg in); /* build_attention.c */
+/* build_compressed.c */
+void build_compressed_attention(builder *p, int layer, reg in);
 void build_mixer(builder *p, reg in);                   /* build_mixer.c */
 void build_feed_forward(builder *p, int layer, reg in); /* build_ffn.c */
 
@@ -47,7 +53,7 @@ reg build_altup_head(builder *p);   /* the streams' mean; returns its register *
 /* Hyper-connections: what sub-layer `site` reads, then what it adds to the streams. */
 typedef enum stream_site { SITE_MIXER, SITE_FFN, SITE_HEAD } stream_site;
 reg build_streams_read(builder *p, stream_site site);
-void build_streams_write(builder *p, stream_site site);
+void build_streams_write(builder *p);
 void build_streams_embed(builder *p); /* REG_E -> all streams */
 
 /* ---- build.c ---- */

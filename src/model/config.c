@@ -556,6 +556,16 @@ static const struct {
     {HP_stream_rank, 0, 1 << 20},
     {HP_d_latent, 0, 1 << 22},
     {HP_router_cap, 0, 1e9},
+    {HP_connect_iterations, 0, 1000},
+    {HP_connect_eps, 0, 1},
+    {HP_pool_chosen, 0, 1 << 14},
+    {HP_pool_all, 0, 1 << 14},
+    {HP_index_head, 0, 1 << 12},
+    {HP_index_width, 0, 1 << 12},
+    {HP_index_used, 0, 1 << 16},
+    {HP_o_group, 0, 1 << 10},
+    {HP_o_low_rank, 0, 1 << 16},
+    {HP_gate_limit, 0, 1e9},
     {HP_n_rot_local, 0, 1 << 14},
     {HP_kv_low_rank, 0, 1 << 20},
     {HP_low_rank_eps, 0, 1},
@@ -636,6 +646,27 @@ static nib_status check_experts(const hparams *hp, nib_error *err) {
     return NIB_OK;
 }
 
+/* Entries of compressed attention are in the pages of the positions where they end. */
+static nib_status check_entries(const hparams *hp, nib_error *err) {
+    const int64_t every[] = {hp->pool_chosen, hp->pool_all};
+    if (hp->pool_all == 0)
+        return NIB_OK;
+    for (int i = 0; i < 2; i++)
+        if (every[i] < 2 || (ENTRY_PAGE % every[i] != 0 && every[i] % ENTRY_PAGE != 0))
+            return nib_fail(err, NIB_E_MODEL,
+                            "compress_rates: expected a divisor or a multiple of %d, above 1, found %lld",
+                            ENTRY_PAGE, (long long)every[i]);
+    const bool indexed = hp->index_head > 0 && hp->index_width >= hp->n_rot && hp->index_used > 0;
+    if (hp->n_rot < 2 || hp->n_rot > ROPE_MAX || !indexed || hp->n_kv_head != 1 || hp->window < 1 ||
+        hp->q_low_rank < 1 || hp->o_low_rank < 1 || hp->o_group < 1 || hp->n_head % hp->o_group != 0)
+        return nib_fail(
+            err, NIB_E_MODEL,
+            "compressed attention: expected one KV head, a window, rows of low rank for queries and "
+            "outputs, groups that divide the heads, and an index whose heads are as wide as what is "
+            "rotated");
+    return NIB_OK;
+}
+
 static nib_status check(const config_source *s, const hparams *hp, nib_error *err) {
     for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
         double v = field_value(hp, bounds[i].field);
@@ -657,6 +688,7 @@ static nib_status check(const config_source *s, const hparams *hp, nib_error *er
         return nib_fail(err, NIB_E_MODEL, "stream_active: expected less than %lld streams, found %lld",
                         (long long)hp->n_stream, (long long)hp->stream_active);
     NIB_TRY(check_experts(hp, err));
+    NIB_TRY(check_entries(hp, err));
     /* Every layer has tensors, so this also bounds allocations by the file's contents. */
     if ((uint64_t)hp->n_layer > container_n_tensor(s->c))
         return nib_fail(err, NIB_E_MODEL,

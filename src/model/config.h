@@ -21,6 +21,7 @@ typedef enum rope_kind {
 typedef struct rope_params {
     rope_kind kind;
     int64_t n_rot;
+    int64_t behind; /* angles are those of so many positions before the row */
     double theta;
     double factor;               /* context scaling */
     double attn_factor;          /* factor of cos and sin, computed */
@@ -40,6 +41,8 @@ enum {
     LAYER_RECURRENT = 4,    /* the layer has the family's mixer */
     LAYER_NO_ATTENTION = 8, /* and no attention */
     LAYER_NO_FFN = 16,      /* the layer has no feed-forward part */
+    LAYER_POOLED = 32,      /* rows also see entries of several positions each (compressed attention) */
+    LAYER_CHOOSES = 64,     /* and choose some of them */
 };
 
 /* What may differ from layer to layer. */
@@ -62,7 +65,8 @@ typedef struct config {
     act_kind act;
     act_kind gate; /* of the output of recurrent layers */
     rope_style rope;
-    rope_params ropes[2]; /* [0]: all layers, or those with full attention; [1]: sliding layers */
+    rope_params ropes[4]; /* [0]: all layers, or those with full attention, or with entries; [1]: other
+                             sliding layers; [2], [3]: the entries of layers that choose, and that do not */
     int n_rope;
     const uint8_t *layer;          /* [n_layer] of LAYER_* */
     const layer_shape *shape;      /* [n_layer] */

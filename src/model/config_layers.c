@@ -8,6 +8,30 @@
 #include <stdio.h>
 #include <string.h>
 
+static bool is_pooled(const config_source *s, const char *name) {
+    return config_has_slot(s->arch, SLOT_POOL_X) && (strcmp(name, "compressed_sparse_attention") == 0 ||
+                                                     strcmp(name, "heavily_compressed_attention") == 0);
+}
+
+/* compress_ratios: positions of an entry in each layer, 0: the layer has none. Without a list the first two
+ * layers have entries of many positions, and then every other one chooses. */
+static nib_status read_pooled(const config_source *s, const hparams *hp, uint8_t *layer, nib_error *err) {
+    const meta_value *v = container_meta(s->c, "compress_ratios");
+    if (v != NULL && (v->type != META_ARRAY || v->elem != META_INT || v->n < (size_t)hp->n_layer))
+        return nib_fail(err, NIB_E_MODEL, "compress_ratios: expected %lld numbers", (long long)hp->n_layer);
+    for (int64_t i = 0; i < hp->n_layer; i++) {
+        const int64_t every = v != NULL              ? v->v.ints[i]
+                              : i >= 2 && i % 2 != 0 ? hp->pool_chosen
+                                                     : hp->pool_all;
+        if (every != 0 && every != hp->pool_chosen && every != hp->pool_all)
+            return nib_fail(err, NIB_E_MODEL, "compress_ratios: expected 0, %lld or %lld, found %lld",
+                            (long long)hp->pool_chosen, (long long)hp->pool_all, (long long)every);
+        layer[i] |= LAYER_SLIDES;
+        layer[i] |= every == 0 ? 0 : every == hp->pool_chosen ? LAYER_POOLED | LAYER_CHOOSES : LAYER_POOLED;
+    }
+    return NIB_OK;
+}
+
 /* layer_types: one name for each layer. */
 static nib_status slides_from_names(const config_source *s, const meta_value *v, int64_t n_layer,
                                     uint8_t *layer, nib_error *err) {
@@ -16,8 +40,11 @@ static nib_status slides_from_names(const config_source *s, const meta_value *v,
                         (long long)n_layer, v->type == META_ARRAY ? v->n : (size_t)1);
     for (size_t i = 0; i < v->n; i++) {
         const char *name = v->v.strings[i].data;
-        if (strcmp(name, "sliding_attention") == 0 ||
-            ((s->arch->flags & A_CHUNKED) && strcmp(name, "chunked_attention") == 0))
+        if (is_pooled(s, name))
+            layer[i] |= LAYER_SLIDES | LAYER_POOLED |
+                        (strcmp(name, "compressed_sparse_attention") == 0 ? LAYER_CHOOSES : 0);
+        else if (strcmp(name, "sliding_attention") == 0 ||
+                 ((s->arch->flags & A_CHUNKED) && strcmp(name, "chunked_attention") == 0))
             layer[i] |= LAYER_SLIDES;
         else if (strcmp(name, "full_attention") != 0)
             return nib_fail(err, NIB_E_MODEL,
@@ -66,6 +93,8 @@ static nib_status read_slides(const config_source *s, const hparams *hp, uint8_t
         if (names != NULL)
             return slides_from_names(s, names, hp->n_layer, layer, err);
     }
+    if (config_has_slot(s->arch, SLOT_POOL_X))
+        return read_pooled(s, hp, layer, err);
     const char *letters = s->gguf_arch == NULL ? config_string(s, "sliding_window_pattern") : NULL;
     if (letters != NULL)
         return slides_from_letters(letters, hp->n_layer, layer, err);

@@ -10,7 +10,7 @@
 
 /* The places in config.json that may hold one table's options, in the order of precedence. */
 typedef struct places {
-    const char *prefix[3];
+    const char *prefix[4];
     int n;
 } places;
 
@@ -151,6 +151,8 @@ static nib_status hf_rope(const config_source *s, const places *p, const hparams
     r->attn_factor = 0;
     if (r->kind == ROPE_YARN || r->kind == ROPE_LONG)
         NIB_TRY(option(s, p, "attention_factor", &r->attn_factor, &found, err));
+    if (r->attn_factor == 0 && (s->arch->flags & A_YARN_BARE))
+        r->attn_factor = 1;
     if (r->kind == ROPE_YARN)
         NIB_TRY(hf_yarn(s, p, r, err));
     if (r->kind == ROPE_LONG) {
@@ -295,8 +297,10 @@ static nib_status check_given(const config_source *s, const places *p, nib_error
 
 nib_status config_read_ropes(const config_source *s, config *out, nib_error *err) {
     hparams *hp = &out->hp;
-    static const places full = {{"rope_parameters.full_attention.", "rope_parameters.", "rope_scaling."}, 3};
-    static const places local = {{"rope_parameters.sliding_attention."}, 1};
+    static const places full = {
+        {"rope_parameters.full_attention.", "rope_parameters.compress.", "rope_parameters.", "rope_scaling."},
+        4};
+    static const places local = {{"rope_parameters.sliding_attention.", "rope_parameters.main."}, 2};
     NIB_TRY(check_given(s, &full, err));
     NIB_TRY(enlarge_base(s, &full, hp, err));
     const rope_params plain = {.n_rot = hp->n_rot,
@@ -330,5 +334,11 @@ nib_status config_read_ropes(const config_source *s, config *out, nib_error *err
     out->n_rope = 2;
     if (s->gguf_arch == NULL)
         NIB_TRY(hf_rope(s, &local, hp, &out->ropes[1], err));
+    if (hp->pool_all > 0) { /* an entry is rotated by the first of its positions */
+        out->n_rope = 4;
+        out->ropes[2] = out->ropes[3] = out->ropes[0];
+        out->ropes[2].behind = hp->pool_chosen - 1;
+        out->ropes[3].behind = hp->pool_all - 1;
+    }
     return check_rope(&out->ropes[1], err);
 }

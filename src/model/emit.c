@@ -32,6 +32,14 @@ void emit_norm(builder *p, slot_id slot, reg out, reg in, int64_t width, int64_t
     o->cost.macs = (uint64_t)width;
 }
 
+void emit_plain_norm(builder *p, reg out, reg in, int64_t width, int64_t n_group) {
+    op *o = emit(p, OP_NORM, out, in, width, width);
+    o->u.norm.kind = p->m->arch->norm;
+    o->u.norm.n_group = n_group;
+    o->u.norm.eps = (float)p->m->cfg.hp.norm_eps;
+    o->cost.macs = (uint64_t)width;
+}
+
 void emit_linear(builder *p, slot_id slot, reg out, reg in) {
     const weight *w = &p->b->weights[p->b->slot[slot].w];
     op *o = emit(p, OP_LINEAR, out, in, w->n, w->k);
@@ -133,6 +141,10 @@ const char *op_name(op_kind kind) {
         [OP_SPARSIFY] = "sparsify",
         [OP_ROUTE] = "route",
         [OP_EXPERTS] = "experts",
+        [OP_GROUPS] = "groups",
+        [OP_CONNECT] = "connect",
+        [OP_POOL] = "pool",
+        [OP_SELECT] = "select",
     };
     return kind >= 0 && kind < OP_COUNT ? names[kind] : "?";
 }

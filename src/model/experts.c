@@ -165,6 +165,8 @@ static nib_status bind_router(binder *b, nib_error *err) {
     const arch_tensor *row = bind_row(b, SLOT_CHOICE_BIAS);
     NIB_TRY(bind_linear(b, SLOT_ROUTER, hp->n_expert, hp->d_model, SLOT_COUNT, 0, err));
     b->out->weights[b->out->slot[SLOT_ROUTER].w].exact = true;
+    if (bind_find(b, bind_row(b, SLOT_HASH), 0, "") != NULL)
+        return bind_table(b, SLOT_HASH, hp->n_vocab * hp->n_expert_used, hp->n_expert_used, err);
     const char *suffix = b->m->gguf_arch != NULL ? ".bias" : "";
     const container_tensor *t = bind_find(b, row, 0, suffix);
     if (t == NULL)

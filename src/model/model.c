@@ -108,7 +108,7 @@ static void note_widths(model *m, const op *o) {
                {o->in, q},
                {o->in2, attends                    ? kv
                         : op_is_recurrent(o->kind) ? 0
-                        : o->kind == OP_EXPERTS    ? 2 * o->u.experts.n_used
+                        : op_is_stacked(o)         ? 2 * o->u.experts.n_used
                                                    : op_width2(o)},
                {o->in3, attends                    ? kv
                         : op_is_recurrent(o->kind) ? 0
@@ -171,7 +171,10 @@ static nib_status make_block(model *m, int i, block_part part, int layer, bound 
 /* Slots that only layers with keys and values of their own have, or values that are not the keys. */
 static bool differs(const model *m, slot_id slot) {
     const bool of_keys = slot == SLOT_K || slot == SLOT_K_NORM || slot == SLOT_V_NORM;
-    return (m->cfg.hp.n_kv_shared > 0 && of_keys) ||
+    const bool of_entries = slot >= SLOT_POOL_X && slot <= SLOT_INDEX_W;
+    const bool of_choice =
+        config_has_slot(m->arch, SLOT_HASH) && (slot == SLOT_HASH || slot == SLOT_CHOICE_BIAS);
+    return of_entries || of_choice || (m->cfg.hp.n_kv_shared > 0 && of_keys) ||
            (slot == SLOT_V && (m->cfg.hp.n_kv_shared > 0 || (m->arch->flags & A_VALUES_ARE_KEYS)));
 }
 
@@ -387,7 +390,7 @@ void model_kv_widths(const model *m, int kv_layer, int64_t *k_width, int64_t *v_
     const program *p = &m->blocks[kv_layer + 1].program;
     *k_width = *v_width = 0; /* a layer without attention, or one that uses another's */
     for (int i = 0; i < p->n_op; i++)
-        if (op_stores(&p->ops[i]))
+        if (p->ops[i].kind == OP_ATTENTION && op_stores(&p->ops[i]))
             *k_width = *v_width = p->ops[i].u.attn.n_kv_head * p->ops[i].u.attn.d_head;
 }
 
@@ -424,6 +427,10 @@ bool model_rope_keeps(const model *m, int64_t longest, int64_t length, bool exte
             return false;
     }
     return true;
+}
+
+int64_t model_rope_behind(const model *m, int table) {
+    return m->cfg.ropes[table].behind;
 }
 
 bool model_rope_varies(const model *m, int table) {

@@ -124,6 +124,7 @@ void model_rope_freqs(const model *m, int table, int64_t length, float *inv_freq
  * transformers: longrope's keys are computed again when the sequence exceeds the original context; dynamic
  * NTK's stay as they were. */
 bool model_rope_keeps(const model *m, int64_t longest, int64_t length, bool extends);
-bool model_rope_varies(const model *m, int table); /* frequencies depend on length */
+int64_t model_rope_behind(const model *m, int table); /* angles are of so many positions before the row */
+bool model_rope_varies(const model *m, int table);    /* frequencies depend on length */
 
 #endif

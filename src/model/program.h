@@ -57,14 +57,21 @@ typedef enum op_kind {
     OP_SHARE,    /* out = in2 * in: one factor for each of k equal parts */
     OP_SOFTPLUS, /* out = log(1 + e^in) */
     OP_SPARSIFY, /* out = relu(in - (mean + value * standard deviation)) of the row */
+    OP_CONNECT,  /* out = the factors of hyper-connections from the logits in, scales w and biases b */
     /* Ops with a recurrent state (kernels.h has their formulas). */
-    OP_CONV,    /* out = short convolution of in, with the taps w */
-    OP_SSD,     /* out = Mamba-2's state space of in = x|B|C and in2 = dt; w = a, b = bias of dt */
-    OP_SCAN,    /* out = Mamba-1's of in = x, in2 = dt, in3 = B|C; w = a */
-    OP_DELTA,   /* out = gated delta rule of in = q|k|v, in2 = beta, in3 = decay; w = a, b = bias of decay */
-    OP_ROUTE,   /* out = the chosen experts of the row by their scores in, and their weights; b is added to
-                   the scores for the choice only; w2 multiplies the weights (kernels/route.h) */
+    OP_CONV,   /* out = short convolution of in, with the taps w */
+    OP_SSD,    /* out = Mamba-2's state space of in = x|B|C and in2 = dt; w = a, b = bias of dt */
+    OP_SCAN,   /* out = Mamba-1's of in = x, in2 = dt, in3 = B|C; w = a */
+    OP_DELTA,  /* out = gated delta rule of in = q|k|v, in2 = beta, in3 = decay; w = a, b = bias of decay */
+    OP_POOL,   /* out = entry of the n_tap positions that end at the row: in, pooled by the softmax of in2 + w
+                  (kernels/entries.h); zeros at other positions */
+    OP_SELECT, /* out = the chosen entries of the row: their number, then theirs in ascending order; by
+                  queries in, keys in2, which it stores, and weights in3 (u.select) */
+    OP_ROUTE,  /* out = the chosen experts of the row by their scores in, and their weights; b is added to
+                  the scores for the choice only; w2 multiplies the weights (kernels/route.h). w: the experts
+                  of each token are listed, [n_vocab, n_used] */
     OP_EXPERTS, /* out = in . w[e]^T + b[e] for the chosen experts e = in2 (u.experts) */
+    OP_GROUPS,  /* the same for all of n_expert groups in order, each with its own part of in */
     OP_COUNT
 } op_kind;
 
@@ -120,6 +127,8 @@ typedef struct op {
             int table; /* which of the model's frequency tables */
             rope_style style;
             int64_t n_head, d_head, n_rot;
+            int64_t at; /* the first rotated column of a head */
+            bool back;  /* by the negative angle */
         } rope;
         struct {
             int layer; /* which KV layer */
@@ -129,7 +138,18 @@ typedef struct op {
             float scale, softcap;
             float alibi_max_bias; /* 0: no ALiBi */
             float alibi_scale;    /* factor of the slopes; 0 means 1 */
+            /* Compressed attention: beside the window a row sees entries, one for `every` positions, which
+             * are both keys and values. in3 has the entry that ends at the row, and values are the keys. */
+            int64_t every;   /* 0: there are none */
+            int64_t d_index; /* width of the keys by which OP_SELECT chooses entries; 0: a row sees all */
+            reg chosen;      /* OP_SELECT's output [1 + n_chosen]; unused if d_index is 0 */
+            int64_t n_chosen;
         } attn;
+        struct {
+            int layer; /* of the attention whose entries are chosen */
+            int64_t n_head, d_head, n_used;
+            float scale;
+        } select;
         struct {
             act_kind kind;
         } act;
@@ -143,10 +163,11 @@ typedef struct op {
         } rec;
         struct {
             float value;    /* OP_EMBED, OP_ADD, OP_SCALE, OP_SCALE_POS, OP_SPARSIFY: factor; OP_CLAMP,
-                               OP_SOFTCAP: limit; OP_LIKE: least mean square of a group of in */
+                               OP_SOFTCAP: limit; OP_LIKE: least mean square of a group of in; OP_CONNECT:
+                               epsilon */
             int64_t offset; /* OP_EMBED_POS: see there; OP_LIKE: width of in2; OP_EMBED: first column of the
-                               row, which has k columns if k is not 0 */
-            int64_t every;  /* OP_SCALE_POS; OP_LIKE: groups of in */
+                               row, which has k columns if k is not 0; OP_CONNECT: streams */
+            int64_t every;  /* OP_SCALE_POS; OP_LIKE: groups of in; OP_CONNECT: iterations */
         } num;
         xielu xielu;
         struct { /* out: [2 * n_used], the ids of the chosen experts in ascending order, then their weights */
@@ -206,9 +227,9 @@ typedef struct program {
 static inline bool op_writes_all(const op *o) {
     return !o->adds && o->kind != OP_EMBED_POS && o->kind != OP_COPY && o->kind != OP_MIX;
 }
-/* Whether the op stores keys and values. */
+/* Whether the op stores keys, or keys and values. */
 static inline bool op_stores(const op *o) {
-    return o->kind == OP_ATTENTION && o->in2 != REG_NONE;
+    return (o->kind == OP_ATTENTION && o->in2 != REG_NONE) || o->kind == OP_SELECT;
 }
 void op_copy_row(const op *o, const float *in, float *out); /* OP_COPY */
 /* OP_SCALE_POS: the factor at a position, in single precision like the reference implementations. */
@@ -218,6 +239,8 @@ static inline int64_t op_width2(const op *o) {
     switch (o->kind) {
     case OP_SSD:
     case OP_DELTA: return o->u.rec.n_head;
+    case OP_POOL: return o->k;
+    case OP_SELECT: return o->u.select.d_head;
     case OP_MIX: return o->u.mix.width;
     case OP_LIKE: return o->u.num.offset;
     default: return o->n;
@@ -229,7 +252,7 @@ static inline int64_t op_width3(const op *o) {
 }
 /* Whether the op has a part of a sequence's recurrent state, and how many floats it has. */
 static inline bool op_is_recurrent(op_kind kind) {
-    return kind == OP_CONV || kind == OP_SSD || kind == OP_SCAN || kind == OP_DELTA;
+    return kind == OP_CONV || kind == OP_SSD || kind == OP_SCAN || kind == OP_DELTA || kind == OP_POOL;
 }
 static inline int64_t op_state(const op *o) {
     switch (o->kind) {
@@ -237,15 +260,21 @@ static inline int64_t op_state(const op *o) {
     case OP_SSD:
     case OP_SCAN:
     case OP_DELTA: return o->n * o->u.rec.d_state;
+    case OP_POOL: return 3 * o->k; /* of each sum its largest logit, its weight and the sum itself */
     default: return 0;
     }
 }
+enum { ENTRY_PAGE = 64 }; /* positions of a page of keys and values (KV_BLOCK) */
 /* Bounds of a mixture, and of OP_MIX's parts. */
-enum { ROUTE_MAX_EXPERT = 1024, ROUTE_MAX_USED = 64, MIX_MAX = 16 };
+enum { ROUTE_MAX_EXPERT = 1024, ROUTE_MAX_USED = 64, MIX_MAX = 16, ROPE_MAX = 1 << 10 };
 
 /* Whether the op multiplies by a matrix, which is read as a whole or expert by expert. */
 static inline bool op_is_product(const op *o) {
-    return o->kind == OP_LINEAR || o->kind == OP_EXPERTS;
+    return o->kind == OP_LINEAR || o->kind == OP_EXPERTS || o->kind == OP_GROUPS;
+}
+/* Whether its inputs and outputs are those of several matrices (u.experts). */
+static inline bool op_is_stacked(const op *o) {
+    return o->kind == OP_EXPERTS || o->kind == OP_GROUPS;
 }
 /* The bytes of weights that the op reads for n_row rows together. Most ops read the same for any number. Of
  * experts the number is expected, for choices without preference. */

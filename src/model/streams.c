@@ -33,7 +33,7 @@ static nib_status bind_each(binder *b, slot_id slot, nib_error *err) {
     return bind_finish_matrix(b, w, first, n * d, d, false, err);
 }
 
-static nib_status bind_exact(binder *b, slot_id slot, int64_t n, int64_t k, nib_error *err) {
+nib_status bind_exact(binder *b, slot_id slot, int64_t n, int64_t k, nib_error *err) {
     NIB_TRY(bind_linear(b, slot, n, k, SLOT_COUNT, 0, err));
     if (b->out->slot[slot].there)
         b->out->weights[b->out->slot[slot].w].exact = true;
@@ -66,18 +66,33 @@ static nib_status bind_site(binder *b, slot_id first, bool injects, nib_error *e
     return injects ? bind_exact(b, first + 3, n, all, err) : NIB_OK;
 }
 
+/* first: the slots of a site of manifold-constrained hyper-connections. n: factors. */
+static nib_status bind_connection(binder *b, slot_id first, int64_t n, int64_t n_scale, nib_error *err) {
+    const hparams *hp = &b->m->cfg.hp;
+    NIB_TRY(bind_exact(b, first, n, hp->n_stream * hp->d_model, err));
+    NIB_TRY(bind_table(b, first + 1, n_scale, 0, err));
+    return bind_table(b, first + 2, n, 0, err);
+}
+
 nib_status bind_streams(binder *b, block_part part, nib_error *err) {
-    if (b->m->cfg.hp.n_stream < 2)
+    const int64_t n = b->m->cfg.hp.n_stream;
+    if (n < 2)
         return NIB_OK;
     switch (part) {
     case PART_EMBED: return bind_each(b, SLOT_ALTUP_PROJ, err);
     case PART_LAYER:
         if (bind_row(b, SLOT_ALTUP_ROUTER) != NULL)
             return bind_altup(b, err);
+        if (bind_row(b, SLOT_CONNECT) != NULL) {
+            NIB_TRY(bind_connection(b, SLOT_CONNECT, n * (n + 2), 3, err));
+            return bind_connection(b, SLOT_CONNECT_FFN, n * (n + 2), 3, err);
+        }
         NIB_TRY(bind_site(b, SLOT_MIX_NORM, true, err));
         return bind_site(b, SLOT_MIX_FFN_NORM, true, err);
     case PART_HEAD:
         NIB_TRY(bind_each(b, SLOT_ALTUP_UNEMBED, err));
+        if (bind_row(b, SLOT_CONNECT_OUT) != NULL)
+            return bind_connection(b, SLOT_CONNECT_OUT, n, 1, err);
         return bind_row(b, SLOT_MIX_OUT_NORM) ? bind_site(b, SLOT_MIX_OUT_NORM, false, err) : NIB_OK;
     }
     return NIB_OK;

@@ -176,7 +176,8 @@ nib_status bind_finish_matrix(binder *b, weight *w, const container_tensor *t, i
 }
 
 nib_status bind_finish_vector(binder *b, weight *w, const container_tensor *t, int64_t k, nib_error *err) {
-    if (t->type != TYPE_F32 && t->type != TYPE_F16 && t->type != TYPE_BF16)
+    const bool listed = w->name == slots[SLOT_HASH].name && (t->type == TYPE_I64 || t->type == TYPE_I32);
+    if (t->type != TYPE_F32 && t->type != TYPE_F16 && t->type != TYPE_BF16 && !listed)
         return nib_fail(err, NIB_E_MODEL, "tensor %s: expected f32, f16 or bf16, found %s", t->name,
                         type_get(t->type)->name);
     w->n = 1;
@@ -237,7 +238,7 @@ nib_status bind_vector(binder *b, const char *name, const container_tensor *t, i
 
 /* Binds the bias of a weight, if it exists. */
 nib_status bind_bias(binder *b, const arch_tensor *row, int64_t n, nib_error *err) {
-    const container_tensor *t = bind_find(b, row, 0, ".bias");
+    const container_tensor *t = row->flags & T_NO_BIAS ? NULL : bind_find(b, row, 0, ".bias");
     if (t == NULL)
         return row->flags & T_BIAS ? bind_missing(b, row, ".bias", err) : NIB_OK;
     return bind_vector(b, slots[row->slot].bias, t, n, &b->out->slot[row->slot].b, err);
@@ -383,7 +384,8 @@ nib_status bind_linear(binder *b, slot_id slot, int64_t n, int64_t k, slot_id fu
     const arch_tensor *fused = fused_slot != SLOT_COUNT ? bind_row(b, fused_slot) : NULL;
     if (row == NULL && fused == NULL)
         return NIB_OK;
-    const container_tensor *t = bind_find(b, row, 0, ".weight");
+    const char *suffix = row != NULL && (row->flags & T_BARE) ? "" : ".weight";
+    const container_tensor *t = bind_find(b, row, 0, suffix);
     if (row != NULL && t != NULL) {
         /* In GGUF a fused gate|up has the name of up: the number of rows shows which it is. */
         bool is_fused = fused != NULL && t->n_dim == 2 && t->shape[0] == n_all && n_all != n;
@@ -450,6 +452,10 @@ static nib_status bind_attention(binder *b, nib_error *err) {
     if (hp->kv_low_rank > 0) {
         NIB_TRY(bind_latent_attention(b, err));
         return bind_norm(b, SLOT_ATTN_POST_NORM, d, 1, err);
+    }
+    if (hp->pool_all > 0) {
+        NIB_TRY(bind_compressed_attention(b, err));
+        return bind_sinks(b, err);
     }
     if (bind_row(b, SLOT_Q_GATE)) {
         NIB_TRY(bind_linear(b, SLOT_Q, q, d, SLOT_Q_GATE, 2 * q, err));

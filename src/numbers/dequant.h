@@ -10,7 +10,7 @@ typedef void dequantize_fn(const void *blocks, float *out, int64_t n);
 typedef void quantize_fn(const float *in, void *blocks, int64_t n);
 
 dequantize_fn dequantize_f32, dequantize_f16, dequantize_bf16, dequantize_f8_e4m3, dequantize_f8_e5m2,
-    dequantize_f64;
+    dequantize_f64, dequantize_i32, dequantize_i64;
 dequantize_fn dequantize_q4_0, dequantize_q4_1, dequantize_q5_0, dequantize_q5_1, dequantize_q8_0;
 dequantize_fn dequantize_iq4_nl, dequantize_mxfp4, dequantize_nvfp4;
 dequantize_fn dequantize_n4g32, dequantize_n4g64, dequantize_n4g128;

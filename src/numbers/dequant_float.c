@@ -55,3 +55,21 @@ void dequantize_f64(const void *blocks, float *out, int64_t n) {
         out[i] = (float)d;
     }
 }
+
+void dequantize_i32(const void *blocks, float *out, int64_t n) {
+    const uint8_t *p = blocks;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t v;
+        memcpy(&v, p + 4 * i, sizeof v);
+        out[i] = (float)v;
+    }
+}
+
+void dequantize_i64(const void *blocks, float *out, int64_t n) {
+    const uint8_t *p = blocks;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t v;
+        memcpy(&v, p + 8 * i, sizeof v);
+        out[i] = (float)v;
+    }
+}

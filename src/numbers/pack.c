@@ -30,7 +30,8 @@ static type_id rows_type(type_id file_type) {
 
 bool pack_choose(type_id file_type, int64_t k, pack_format *out) {
     const type_info *info = type_get(file_type);
-    if (!info || !info->dequantize || k <= 0 || k % info->block_elems)
+    if (!info || !info->dequantize || file_type == TYPE_I32 || file_type == TYPE_I64 || k <= 0 ||
+        k % info->block_elems)
         return false;
     const pack_reader *reader = pack_reader_for(file_type);
     if (reader) {

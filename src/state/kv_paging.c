@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "kernels/kernels.h"
+#include "kernels/entries.h"
 
 #include <string.h>
 
@@ -23,14 +23,20 @@ static const op *attention_of(const layout *lay, int layer, int *n) {
 }
 
 /* Whether the layer is in the pages' parts. A pass may write over what an op has read (kv_slide.h), so a
- * layer that n > 1 ops attend to is not. */
+ * layer that n > 1 ops attend to is not; nor is one with entries, which stay. */
 static bool slides(kv_formats formats, const op *o, int n) {
-    return formats.slides && !formats.newest && n == 1 && o->u.attn.window > 0;
+    return formats.slides && !formats.newest && n == 1 && o->u.attn.window > 0 && o->u.attn.every == 0;
 }
 
 /* Places one layer's part at *at and advances *at; false: it overflows. */
 static bool place_layer(kv_layer *layer, const op *o, type_id type, uint64_t *at) {
-    uint64_t each;
+    uint64_t each, entries = 0, index = 0;
+    if (o->u.attn.every > 0) {
+        entries = entries_page_bytes(type, o->u.attn.every, o->u.attn.d_head, KV_BLOCK);
+        index = entries_page_bytes(type, o->u.attn.every, o->u.attn.d_index, KV_BLOCK);
+        entries = (uint64_t)num_round_up((int64_t)entries, 64);
+        index = (uint64_t)num_round_up((int64_t)index, 64);
+    }
     if (!kv_page_bytes(type, o->u.attn.n_kv_head, o->u.attn.d_head, &each) || each > INT64_MAX / 4)
         return false;
     each = (uint64_t)num_round_up((int64_t)each, 64);
@@ -38,8 +44,12 @@ static bool place_layer(kv_layer *layer, const op *o, type_id type, uint64_t *at
                         .value_at = (int64_t)(*at + each),
                         .n_kv_head = o->u.attn.n_kv_head,
                         .d_head = o->u.attn.d_head,
-                        .type = type};
-    return num_add_u64(*at, 2 * each, at) && *at <= INT64_MAX / 4;
+                        .type = type,
+                        .entry_at = (int64_t)(*at + 2 * each),
+                        .index_at = (int64_t)(*at + 2 * each + entries),
+                        .every = o->u.attn.every,
+                        .d_index = o->u.attn.d_index};
+    return num_add_u64(*at, 2 * each + entries + index, at) && *at <= INT64_MAX / 4;
 }
 
 /* Computes the page's size, and the layers' places if p->layers is not NULL. homes NULL: no layer is on the
@@ -95,9 +105,17 @@ nib_status kv_paging_size(kv_paging *p, const layout *lay, kv_formats formats, b
     return place_layers(p, lay, overlaid, NULL, err);
 }
 
+static uint64_t touched_of(type_id type, int64_t every, int64_t width, int64_t n) {
+    return (uint64_t)num_round_up((int64_t)entries_page_bytes(type, every, width, n), SYSTEM_PAGE);
+}
+
 /* Codes are written a whole page at a time. */
-static uint64_t layer_touched(type_id type, int64_t n_kv_head, int64_t d_head, int64_t n) {
-    return kv_is_coded(type) ? 0 : 2 * kv_page_touched(type, n_kv_head, d_head, n, SYSTEM_PAGE);
+static uint64_t layer_touched(const kv_layer *l, int64_t n) {
+    uint64_t bytes =
+        kv_is_coded(l->type) ? 0 : 2 * kv_page_touched(l->type, l->n_kv_head, l->d_head, n, SYSTEM_PAGE);
+    if (l->every > 0)
+        bytes += touched_of(l->type, l->every, l->d_head, n) + touched_of(l->type, l->every, l->d_index, n);
+    return bytes;
 }
 
 uint64_t kv_page_resident(const layout *lay, kv_formats formats, bool part, int64_t n) {
@@ -106,8 +124,10 @@ uint64_t kv_page_resident(const layout *lay, kv_formats formats, bool part, int6
         int n_op;
         const op *o = attention_of(lay, i, &n_op);
         const type_id type = kv_format_of(formats, i);
-        if (o && type != TYPE_COUNT && slides(formats, o, n_op) == part)
-            touched += layer_touched(type, o->u.attn.n_kv_head, o->u.attn.d_head, n);
+        uint64_t at = 0;
+        kv_layer l;
+        if (o && type != TYPE_COUNT && slides(formats, o, n_op) == part && place_layer(&l, o, type, &at))
+            touched += layer_touched(&l, n);
     }
     return touched;
 }
@@ -125,7 +145,7 @@ uint64_t kv_paging_touched(const kv_paging *p, bool part, int64_t n) {
     for (int i = 0; i < p->n_layer; i++) {
         const kv_layer *l = &p->layers[i];
         if (!l->home && l->slides == part && l->n_kv_head > 0)
-            touched += layer_touched(l->type, l->n_kv_head, l->d_head, n);
+            touched += layer_touched(l, n);
     }
     return NUM_MIN(touched, all);
 }

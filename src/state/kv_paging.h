@@ -23,8 +23,10 @@ typedef struct kv_layer {
     int64_t key_at, value_at; /* bytes from the page's beginning */
     int64_t n_kv_head, d_head;
     type_id type;
-    kv_home home; /* not KV_HOME_DEVICE: in the host's part of the page */
-    bool slides;  /* in the page's part for layers with a window */
+    kv_home home;               /* not KV_HOME_DEVICE: in the host's part of the page */
+    bool slides;                /* in the page's part for layers with a window */
+    int64_t entry_at, index_at; /* compressed attention: entries and their index keys (kernels/entries.h) */
+    int64_t every, d_index;
 } kv_layer;
 
 typedef struct kv_paging {

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "kernels/entries.h"
 #include "kernels/kv_layout.h"
 
 #include <string.h>
@@ -111,7 +112,11 @@ static void fill_views(kv_table *t) {
                                  .value_at = at->value_at,
                                  .type = kv_code_type(at->type),
                                  .n_kv_head = at->n_kv_head,
-                                 .d_head = at->d_head};
+                                 .d_head = at->d_head,
+                                 .entry_at = at->entry_at,
+                                 .index_at = at->index_at,
+                                 .every = at->every,
+                                 .d_index = at->d_index};
         if (!kv_is_coded(at->type) || at->n_kv_head == 0)
             continue;
         t->layers[i].rotated = kv_is_rotated(at->type);
@@ -219,7 +224,12 @@ static nib_status copy_layer(device *d, const kv_layer *l, uint8_t *to, const ui
         NIB_TRY(d->kind->copy(d, DEVICE_COMPUTE, to + k, from + k, (uint64_t)(keys * row), err));
         NIB_TRY(d->kind->copy(d, DEVICE_COMPUTE, to + v, from + v, (uint64_t)(n * row), err));
     }
-    return NIB_OK;
+    if (l->every == 0)
+        return NIB_OK;
+    NIB_TRY(d->kind->copy(d, DEVICE_COMPUTE, to + l->entry_at, from + l->entry_at,
+                          entries_page_bytes(l->type, l->every, l->d_head, n), err));
+    return d->kind->copy(d, DEVICE_COMPUTE, to + l->index_at, from + l->index_at,
+                         entries_page_bytes(l->type, l->every, l->d_index, n), err);
 }
 
 /* Copies the first n positions of the layers that are in the pages, or in their parts. */

@@ -71,7 +71,7 @@ int fake_route(const cuda_route *a, cuda_stream s) {
     o.u.route.normalise = a->normalise;
     o.u.route.scale = a->scale;
     for (int64_t r = 0; r < a->n_row; r++)
-        route_row(&o, (const float *)real(a->logits) + r * a->ldx, real(a->bias), real(a->times),
+        route_row(&o, (const float *)real(a->logits) + r * a->ldx, real(a->bias), real(a->times), NULL,
                   (float *)real(a->out) + r * a->ldo);
     if (a->few)
         make_list(a, &few, real(a->few), CUDA_EXPERT_FEW / (a->two ? 2 : 1), 1);

@@ -4,7 +4,9 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/check/memory.h"
+#include "exec/entries.h"
 #include "kernels/act8.h"
+#include "kernels/entries.h"
 
 #include <math.h>
 #include <string.h>
@@ -35,8 +37,12 @@ static size_t scratch_bytes(const layout *l) {
     for (int b = 0; b < layout_n_block(l); b++) {
         const program *p = &layout_block(l, b)->program;
         for (int i = 0; i < p->n_op; i++)
-            if (p->ops[i].kind == OP_ATTENTION)
+            if (p->ops[i].kind == OP_ATTENTION && p->ops[i].u.attn.every)
+                max = NUM_MAX(max, entries_attend_bytes(&p->ops[i]));
+            else if (p->ops[i].kind == OP_ATTENTION)
                 max = NUM_MAX(max, attend_scratch_bytes(p->ops[i].u.attn.d_head));
+            else if (p->ops[i].kind == OP_SELECT)
+                max = NUM_MAX(max, (size_t)entries_select_floats(&p->ops[i]) * sizeof(float));
     }
     return max;
 }

@@ -5,8 +5,10 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/check/memory.h"
+#include "exec/entries.h"
 #include "exec/recurrent.h"
 #include "kernels/act8.h"
+#include "kernels/entries.h"
 #include "kernels/route.h"
 #include "kernels/row_op.h"
 #include "model/page_layout.h"
@@ -171,6 +173,23 @@ static void experts(const walk *w, const op *o) {
     }
 }
 
+/* All groups, one after the other. */
+static void groups(const walk *w, const op *o) {
+    const view *all = &w->c->views[o->w];
+    const int64_t n = o->u.experts.n, k = o->u.experts.k;
+    uint64_t bytes;
+    for (int64_t g = 0; g < o->u.experts.n_expert; g++) {
+        view v = *all;
+        v.n = num_round_up(n, PACK_PANEL);
+        pack_bytes(&v.format, v.n, v.k, &bytes);
+        v.data = (const uint8_t *)all->data + (uint64_t)g * bytes;
+        v.n = n;
+        product(w,
+                &(one_product){
+                    .of = weight_of(w, o), .v = &v, .x = at(w, o->in) + g * k, .y = at(w, o->out) + g * n});
+    }
+}
+
 /* ---- positions ---- */
 
 /* Rotates in single precision, like the reference implementations. */
@@ -180,13 +199,14 @@ static void rotate(const walk *w, const op *o) {
     float *out = at(w, o->out), factor = 1;
     model_rope_freqs(layout_model(c->setup.layout), o->u.rope.table, w->of->length, c->inv_freq, &factor);
     for (int64_t i = 0; i < half; i++) {
-        const float angle = (float)w->position * c->inv_freq[i];
+        const int64_t behind = model_rope_behind(layout_model(c->setup.layout), o->u.rope.table);
+        const float angle = (float)(w->position - behind) * c->inv_freq[i];
         c->cos_sin[i] = cosf(angle) * factor;
         c->cos_sin[half + i] = sinf(angle) * factor;
     }
     if (o->in != o->out)
         memcpy(out, at(w, o->in), (size_t)o->n * sizeof *out);
-    c->ref->rope(o->u.rope.style, out, o->u.rope.n_head, o->u.rope.d_head, o->u.rope.n_rot, c->cos_sin);
+    rope_row(c->ref, o, c->cos_sin, out);
 }
 
 /* Converts n addresses of the device to host addresses. */
@@ -218,7 +238,9 @@ static void store(const walk *w, const op *o, const kv_view *kv) {
     const kernel_table *k = w->c->ref;
     const bool is_last = (w->position + 1) % KV_BLOCK == 0;
     k->kv_store(kv, false, w->position, at(w, o->in2));
-    k->kv_store(kv, true, w->position, at(w, o->in3));
+    k->kv_store(kv, true, w->position, at(w, o->u.attn.every ? o->in2 : o->in3));
+    if (o->u.attn.every)
+        entries_store(kv, false, w->position, at(w, o->in3));
     for (int64_t i = 0; kv_is_coded(kv->type) && is_last && i < 2 * kv->n_kv_head; i++)
         k->kv_pack(kv, i % 2, i / 2, w->position / KV_BLOCK);
 }
@@ -246,7 +268,20 @@ static nib_status attend(const walk *w, const op *o, nib_error *err) {
                            .alibi_scale = o->u.attn.alibi_scale,
                            .sinks = vector(w, o->w),
                            .scratch = c->scratch};
-    c->ref->attend(&a, 0, a.n_head, 0, 1);
+    if (o->u.attn.every)
+        entries_attend(c->ref, &a, o->u.attn.d_index ? at(w, o->u.attn.chosen) : NULL, 0, a.n_head, 0);
+    else
+        c->ref->attend(&a, 0, a.n_head, 0, 1);
+    return NIB_OK;
+}
+
+static nib_status choose(const walk *w, const op *o, nib_error *err) {
+    uint8_t *recent[KV_WINDOW / KV_BLOCK] = {0};
+    kv_view kv;
+    NIB_TRY(open_cache(w, o->u.select.layer, recent, &kv, err));
+    entries_store(&kv, true, w->position, at(w, o->in2));
+    if (!w->c->run.visit.cache_only)
+        entries_select(&kv, o, w->position, at(w, o->in), at(w, o->in3), w->c->scratch, at(w, o->out));
     return NIB_OK;
 }
 
@@ -261,6 +296,7 @@ static nib_status carry(const walk *w, const op *o, nib_error *err) {
                                 .x3 = o->in3 == REG_NONE ? NULL : at(w, o->in3),
                                 .out = at(w, o->out),
                                 .n_row = 1,
+                                .position = w->position,
                                 .begins = w->position == 0,
                                 .state = state,
                                 .w = vector(w, o->w),
@@ -286,7 +322,9 @@ static nib_status run_op(const walk *w, const op *o, nib_error *err) {
     case OP_CONV:
     case OP_SSD:
     case OP_SCAN:
-    case OP_DELTA: return carry(w, o, err);
+    case OP_DELTA:
+    case OP_POOL: return carry(w, o, err);
+    case OP_SELECT: return choose(w, o, err);
     case OP_NORM:
         k->norm(o->u.norm.kind, x, vector(w, o->w), vector(w, o->b), out, o->k, o->u.norm.n_group,
                 o->u.norm.w_full, o->u.norm.eps);
@@ -295,6 +333,7 @@ static nib_status run_op(const walk *w, const op *o, nib_error *err) {
         product(w, &(one_product){weight_of(w, o), &w->c->views[o->w], vector(w, o->b), x, out, o->adds});
         break;
     case OP_EXPERTS: experts(w, o); break;
+    case OP_GROUPS: groups(w, o); break;
     case OP_ROPE: rotate(w, o); break;
     case OP_ACT: k->act(o->u.act.kind, x, out, o->n); break;
     case OP_GATE: k->gate(o->u.act.kind, x, y, out, o->n); break;
@@ -306,7 +345,15 @@ static nib_status run_op(const walk *w, const op *o, nib_error *err) {
     default:
         if (!row_op_is(o->kind))
             return nib_fail(err, NIB_E_DEVICE, "the check back end does not support %s", op_name(o->kind));
-        row_op(k, o, &(row_args){x, y, out, vector(w, o->w), vector(w, o->b), vector(w, o->w2), w->position});
+        row_op(k, o,
+               &(row_args){.in = x,
+                           .in2 = y,
+                           .out = out,
+                           .w = vector(w, o->w),
+                           .b = vector(w, o->b),
+                           .w2 = vector(w, o->w2),
+                           .position = w->position,
+                           .token = w->of->tokens[w->position - w->of->position]});
     }
     return NIB_OK;
 }

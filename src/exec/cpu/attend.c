@@ -2,6 +2,8 @@
 #include "exec/cpu/worker.h"
 
 #include "base/num.h"
+#include "exec/entries.h"
+#include "kernels/entries.h"
 #include "kernels/kv_layout.h"
 
 enum { MAX_PAIRS = 32 }; /* (row, head) pairs that one thread takes at a time */
@@ -22,7 +24,8 @@ static bool next_part(const exec_cell *c, const op *o, int *i, int64_t from, int
         const int64_t n = NUM_MIN(NUM_MIN(s->row + s->n_row, c->row + c->n_row) - first, max);
         if (n <= 0)
             continue;
-        *out = (part){&s->kv->layers[o->u.attn.layer], first - c->row, n, s->position + first - s->row};
+        const int layer = o->kind == OP_SELECT ? o->u.select.layer : o->u.attn.layer;
+        *out = (part){&s->kv->layers[layer], first - c->row, n, s->position + first - s->row};
         ++*i;
         return true;
     }
@@ -49,7 +52,10 @@ static void store_kv(worker *w, const op *o, stride rows) {
     for (int i = 0; next_part(c, o, &i, rows.from, rows.max, &p); at += p.n_row)
         for (int64_t r = NUM_MAX(r0 - at, 0); r < NUM_MIN(r1 - at, p.n_row); r++) {
             k->kv_store(p.kv, false, p.position + r, worker_at(w, o->in2, p.row + r, width));
-            k->kv_store(p.kv, true, p.position + r, worker_at(w, o->in3, p.row + r, width));
+            k->kv_store(p.kv, true, p.position + r,
+                        worker_at(w, o->u.attn.every ? o->in2 : o->in3, p.row + r, width));
+            if (o->u.attn.every)
+                entries_store(p.kv, false, p.position + r, worker_at(w, o->in3, p.row + r, width));
         }
 }
 
@@ -212,14 +218,74 @@ static void attend_items(worker *w, const op *o, attend_args *a, const part *aft
     *at += g.n;
 }
 
+/* ---- compressed attention: threads share rows, and the heads of few rows ---- */
+
+static int64_t count_rows(const exec_cell *c, const op *o, stride rows) {
+    int64_t n = 0;
+    part p;
+    for (int i = 0; next_part(c, o, &i, rows.from, rows.max, &p);)
+        n += p.n_row;
+    return n;
+}
+
+static void attend_entries(worker *w, const op *o, stride rows) {
+    const exec_cell *c = w->j->cell;
+    const int64_t n_head = o->u.attn.n_head;
+    const int64_t unit = count_rows(c, o, rows) < w->n_thread ? num_div_up(n_head, w->n_thread) : n_head;
+    const int64_t each = num_div_up(n_head, unit); /* items of a row */
+    int64_t at = 0;                                /* items of earlier sequences */
+    part p;
+    for (int i = 0; next_part(c, o, &i, rows.from, rows.max, &p); at += p.n_row * each) {
+        const attend_args a = args_of(w, o, &p);
+        for (int64_t k = 0; k < p.n_row * each && !job_is_dropped(w->j); k++) {
+            const int64_t r = k / each, h0 = k % each * unit;
+            const float *chosen =
+                o->u.attn.d_index ? worker_at(w, o->u.attn.chosen, p.row + r, o->u.attn.n_chosen + 1) : NULL;
+            if ((at + k) % w->n_thread == w->thread)
+                entries_attend(w->j->e->kernels, &a, chosen, h0, NUM_MIN(h0 + unit, n_head), r);
+        }
+    }
+}
+
+void run_select(worker *w, const op *o) {
+    const exec_cell *c = w->j->cell;
+    const int64_t n = o->u.select.n_head, d = o->u.select.d_head;
+    const stride all = {0, c->n_row};
+    int64_t at = 0;
+    part p;
+    worker_enter(w, (access[]){{o->in2, SPLIT_OTHER, false}, {RES_KV, SPLIT_OTHER, true}}, 2);
+    for (int i = 0; w->thread == 0 && next_part(c, o, &i, 0, c->n_row, &p);)
+        for (int64_t r = 0; r < p.n_row; r++)
+            entries_store(p.kv, true, p.position + r, worker_at(w, o->in2, p.row + r, d));
+    worker_enter(w,
+                 (access[]){{RES_KV, SPLIT_OTHER, false},
+                            {o->in, SPLIT_OTHER, false},
+                            {o->in3, SPLIT_OTHER, false},
+                            {o->out, SPLIT_OTHER, true}},
+                 4);
+    for (int i = 0; !c->cache_only && next_part(c, o, &i, all.from, all.max, &p); at += p.n_row)
+        for (int64_t r = 0; r < p.n_row && !job_is_dropped(w->j); r++)
+            if ((at + r) % w->n_thread == w->thread)
+                entries_select(p.kv, o, p.position + r, worker_at(w, o->in, p.row + r, n * d),
+                               worker_at(w, o->in3, p.row + r, n), w->scratch,
+                               worker_at(w, o->out, p.row + r, o->n));
+}
+
 static void attend_rows(worker *w, const op *o, stride rows) {
     const exec_cell *c = w->j->cell;
     int i = 0, n_part = 0;
     int64_t at = 0;
     part p, next;
-    worker_enter(
-        w, (access[]){{RES_KV, SPLIT_OTHER, false}, {o->in, SPLIT_OTHER, false}, {o->out, SPLIT_OTHER, true}},
-        3);
+    worker_enter(w,
+                 (access[]){{RES_KV, SPLIT_OTHER, false},
+                            {o->in, SPLIT_OTHER, false},
+                            {o->u.attn.d_index ? o->u.attn.chosen : REG_NONE, SPLIT_OTHER, false},
+                            {o->out, SPLIT_OTHER, true}},
+                 4);
+    if (o->u.attn.every) {
+        attend_entries(w, o, rows);
+        return;
+    }
     for (int k = 0; next_part(c, o, &k, rows.from, rows.max, &p);)
         n_part++;
     bool more = next_part(c, o, &i, rows.from, rows.max, &next);

@@ -1,10 +1,13 @@
-/* experts.c - products with the matrices of the chosen experts (OP_EXPERTS).
+/* experts.c - products with the matrices of the chosen experts (OP_EXPERTS), or of all groups (OP_GROUPS).
  *
  * The rows of a cell are listed by expert. Threads share the panels of all chosen experts as they share those
  * of one matrix. An expert's rows are gathered, multiplied together, and their results are scattered. A sum
  * over experts is divided among threads by its columns, and each thread adds the experts in the order of
  * their numbers; experts that the pager gives in another order are computed apart and added at the end. So
- * the bits of a row depend on the row alone, as those of other products do. */
+ * the bits of a row depend on the row alone, as those of other products do.
+ *
+ * Groups are experts that every row uses. Their matrices are one ordinary matrix, which may come in pieces of
+ * rows (job.part). */
 #include "exec/cpu/worker.h"
 
 #include "base/num.h"
@@ -39,6 +42,11 @@ int experts_chosen(const job *j, const op *o, expert_use *uses) {
     return n;
 }
 
+/* The expert at place i of a row. */
+static int64_t expert_at(const worker *w, const op *o, int64_t r, int64_t i) {
+    return o->kind == OP_GROUPS ? i : route_expert(worker_at(w, o->in2, r, 2 * o->u.experts.n_used), i);
+}
+
 static expert_rows *memory_of(const worker *w) {
     return &w->j->e->ws->experts[w->thread];
 }
@@ -50,13 +58,12 @@ static void list_pairs(const worker *w, const op *o) {
     memset(to->first, 0, (size_t)(n_expert + 2) * sizeof *to->first);
     for (int64_t r = 0; r < n_row; r++)
         for (int64_t i = 0; i < n_used; i++)
-            to->first[route_expert(worker_at(w, o->in2, r, 2 * n_used), i) + 2]++;
+            to->first[expert_at(w, o, r, i) + 2]++;
     for (int64_t e = 0; e < n_expert; e++)
         to->first[e + 2] += to->first[e + 1];
     for (int64_t r = 0; r < n_row; r++)
         for (int64_t i = 0; i < n_used; i++)
-            to->pairs[to->first[route_expert(worker_at(w, o->in2, r, 2 * n_used), i) + 1]++] =
-                (int32_t)(r * n_used + i);
+            to->pairs[to->first[expert_at(w, o, r, i) + 1]++] = (int32_t)(r * n_used + i);
 }
 
 static active active_of(const worker *w, const op *o) {
@@ -73,10 +80,17 @@ static active active_of(const worker *w, const op *o) {
     return a;
 }
 
-static view matrix_of(const worker *w, const op *o, int32_t e) {
+/* Columns [c0, c1) of expert e. */
+static view columns_of(const worker *w, const op *o, int64_t e, int64_t c0, int64_t c1) {
     const job *j = w->j;
-    return j->taken ? pager_expert(j->e->pager, j->cell->block, o->w, e)
-                    : page_layout_expert(&j->cell->views[o->w], o->u.experts.n_expert, e);
+    view all;
+    if (o->kind == OP_GROUPS) {
+        const int64_t before = e * num_round_up(o->u.experts.n, PACK_PANEL) - j->part_row;
+        return product_view(j->part ? j->part : &j->cell->views[o->w], before + c0, before + c1);
+    }
+    all = j->taken ? pager_expert(j->e->pager, j->cell->block, o->w, (int32_t)e)
+                   : page_layout_expert(&j->cell->views[o->w], o->u.experts.n_expert, e);
+    return product_view(&all, c0, c1);
 }
 
 /* ---- inputs ---- */
@@ -180,15 +194,14 @@ static void multiply(worker *w, const active *a, int64_t e, const int32_t *pairs
                      int64_t n1) {
     const op *o = a->o;
     const expert_rows *m = memory_of(w);
-    const view matrix = matrix_of(w, o, (int32_t)e);
     const float *bias = worker_vector(w, o->b);
-    const bool tile = matrix.format.layout == PACK_TILE;
+    const bool tile = w->j->cell->views[o->w].format.layout == PACK_TILE;
     const act_rows rows = !tile ? (act_rows){0} : n == 1 ? row_of(w, o, pairs[0]) : gather(w, o, pairs, n);
     const float *x = tile ? NULL : gather_floats(w, o, pairs, n);
     float *direct = n == 1 ? direct_to(w, o, pairs[0]) : NULL;
     for (int64_t c0 = n0, c1; c0 < n1; c0 = c1) {
         c1 = direct ? n1 : NUM_MIN(c0 + COLUMNS, n1);
-        const view part = product_view(&matrix, c0, c1);
+        const view part = columns_of(w, o, e, c0, c1);
         linear_args args = {.w = &part,
                             .x = x,
                             .ldx = o->u.experts.k,
@@ -264,11 +277,15 @@ void run_experts(worker *w, const op *o) {
     list_pairs(w, o);
     const active a = active_of(w, o);
     const uint64_t bytes = o->cost.weight_bytes / (uint64_t)o->u.experts.n_used * (uint64_t)a.n;
-    const int64_t n_panel = o->u.experts.sum ? a.n_panel : a.n * a.n_panel;
+    const view *part = o->kind == OP_GROUPS ? w->j->part : NULL;
+    const int64_t first = part ? w->j->part_row / PACK_PANEL : 0;
+    const int64_t n_panel = part               ? num_div_up(part->n, PACK_PANEL)
+                            : o->u.experts.sum ? a.n_panel
+                                               : a.n * a.n_panel;
     while (product_take(w, o, n_panel, bytes, &begin, &end)) {
         if (o->u.experts.sum)
             run_sum(w, &a, begin, end);
         else
-            run_panels(w, &a, begin, end);
+            run_panels(w, &a, first + begin, first + end);
     }
 }

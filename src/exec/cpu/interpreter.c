@@ -75,8 +75,11 @@ static int run_op(worker *w, const op *o) {
     case OP_TIMES:
     case OP_SHARE:
     case OP_SOFTPLUS:
-    case OP_SPARSIFY: run_whole_rows(w, o); break;
-    case OP_EXPERTS: run_experts(w, o); break;
+    case OP_SPARSIFY:
+    case OP_CONNECT: run_whole_rows(w, o); break;
+    case OP_EXPERTS:
+    case OP_GROUPS: run_experts(w, o); break;
+    case OP_SELECT: run_select(w, o); break;
     case OP_ROPE: run_rope(w, o); break;
     case OP_ATTENTION: run_attention(w, o); break;
     case OP_ACT:
@@ -89,7 +92,8 @@ static int run_op(worker *w, const op *o) {
     case OP_CONV:
     case OP_SSD:
     case OP_SCAN:
-    case OP_DELTA: run_recurrent(w, o); break;
+    case OP_DELTA:
+    case OP_POOL: run_recurrent(w, o); break;
     case OP_SHORTLIST: /* run_shortlist */
     case OP_COUNT: break;
     }

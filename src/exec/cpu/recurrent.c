@@ -17,6 +17,7 @@ static void run_rows(const worker *w, const op *o, const segment *s, int64_t row
                                  .x3 = rows_at(w, o->in3, row, op_width3(o)),
                                  .out = worker_at(w, o->out, row, o->n),
                                  .n_row = n,
+                                 .position = s->position + from,
                                  .begins = s->position + from == 0,
                                  .state = s->kv->state.at,
                                  .w = worker_vector(w, o->w),

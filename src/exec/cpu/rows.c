@@ -104,8 +104,7 @@ void run_rope(worker *w, const op *o) {
         float *out = worker_at(w, o->out, r, o->n);
         if (o->in != o->out)
             memcpy(out, worker_at(w, o->in, r, o->k), (size_t)o->n * sizeof *out);
-        w->j->e->kernels->rope(o->u.rope.style, out, o->u.rope.n_head, o->u.rope.d_head, o->u.rope.n_rot,
-                               table + (c->row + r) * o->u.rope.n_rot);
+        rope_row(w->j->e->kernels, o, table + (c->row + r) * o->u.rope.n_rot, out);
     }
 }
 
@@ -123,7 +122,8 @@ void run_whole_rows(worker *w, const op *o) {
                             .w = worker_vector(w, o->w),
                             .b = worker_vector(w, o->b),
                             .w2 = worker_vector(w, o->w2),
-                            .position = w->j->e->ws->positions[c->row + r]};
+                            .position = w->j->e->ws->positions[c->row + r],
+                            .token = w->j->e->ws->tokens[c->row + r]};
         row_op(w->j->e->kernels, o, &a);
     }
 }

@@ -211,5 +211,6 @@ void run_recurrent(worker *w, const op *o);
 
 /* ---- attend.c ---- */
 void run_attention(worker *w, const op *o);
+void run_select(worker *w, const op *o);
 
 #endif

@@ -3,7 +3,9 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "exec/entries.h"
 #include "kernels/act8.h"
+#include "kernels/entries.h"
 #include "kernels/salient.h"
 
 #include <math.h>
@@ -24,7 +26,7 @@ static void widest_product(const layout *lay, int64_t *k, int64_t *n) {
         const program *p = &layout_block(lay, b)->program;
         for (int i = 0; i < p->n_op; i++)
             if (op_is_product(&p->ops[i]) || p->ops[i].kind == OP_SHORTLIST) {
-                const bool many = p->ops[i].kind == OP_EXPERTS;
+                const bool many = op_is_stacked(&p->ops[i]);
                 *k = NUM_MAX(*k, many ? p->ops[i].u.experts.k : p->ops[i].k);
                 *n = NUM_MAX(*n, many ? p->ops[i].u.experts.n : p->ops[i].n);
             }
@@ -45,7 +47,7 @@ static expert_sizes sizes_of_experts(const layout *lay) {
         const block *of = layout_block(lay, b);
         for (int i = 0; i < of->program.n_op; i++) {
             const op *o = &of->program.ops[i];
-            if (o->kind != OP_EXPERTS)
+            if (!op_is_stacked(o))
                 continue;
             const bool tile = of->weights[o->w].format.layout == PACK_TILE;
             s.n_expert = NUM_MAX(s.n_expert, o->u.experts.n_expert);
@@ -67,7 +69,7 @@ static size_t scratch_of_products(const layout *lay, int64_t n_row, bool sliced)
         const block *of = layout_block(lay, b);
         for (int i = 0; i < of->program.n_op; i++) {
             const op *o = &of->program.ops[i];
-            const bool many = o->kind == OP_EXPERTS;
+            const bool many = op_is_stacked(o);
             if (op_is_product(o) || o->kind == OP_SHORTLIST)
                 max =
                     NUM_MAX(max, linear_scratch_touched(&of->weights[o->w].format, many ? EXPERT_ROWS : n_row,
@@ -86,7 +88,10 @@ static size_t scratch_beside_products(const layout *lay, int64_t k) {
         for (int i = 0; i < p->n_op; i++) {
             const op *o = &p->ops[i];
             if (o->kind == OP_ATTENTION)
-                max = NUM_MAX(max, attend_scratch_bytes(o->u.attn.d_head));
+                max = NUM_MAX(max, o->u.attn.every ? entries_attend_bytes(o)
+                                                   : attend_scratch_bytes(o->u.attn.d_head));
+            if (o->kind == OP_SELECT)
+                max = NUM_MAX(max, (size_t)entries_select_floats(o) * sizeof(float));
             if (o->kind == OP_EMBED_POS || o->kind == OP_EMBED) /* the row that was looked up */
                 max = NUM_MAX(max, (size_t)NUM_MAX(o->n, o->k) * sizeof(float));
         }
@@ -274,7 +279,7 @@ static void fill_rotary_tables(workspace *ws, const model *m, int64_t row, int64
         for (int64_t r = 0; r < n_row; r++) {
             float *out = ws->cos_sin[t] + (row + r) * 2 * half;
             for (int64_t i = 0; i < half; i++) {
-                float angle = (float)(first + r) * ws->inv_freq[i];
+                float angle = (float)(first + r - model_rope_behind(m, t)) * ws->inv_freq[i];
                 out[i] = cosf(angle) * factor;
                 out[half + i] = sinf(angle) * factor;
             }

@@ -270,6 +270,10 @@ static bool has_kernel(op_kind kind) {
     case OP_MIX:
     case OP_LIKE:
     case OP_SPARSIFY:
+    case OP_CONNECT:
+    case OP_POOL:
+    case OP_SELECT:
+    case OP_GROUPS:
     case OP_SHORTLIST:
     case OP_COUNT: return false;
     default: return true;
@@ -285,7 +289,12 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_EMBED_POS: return take_look_ups(b, i, s);
     case OP_LINEAR: return is_router(b, i) ? take_router(b, i, s) : take_products(b, i, s);
     case OP_ROPE:
-    case OP_ATTENTION: return take_attention(b, i, s);
+        if (o->u.rope.at > 0 || o->u.rope.back)
+            return refuse(b, o, "it rotates by the negative angle, or the last columns of a head");
+        return take_attention(b, i, s);
+    case OP_ATTENTION:
+        return o->u.attn.every > 0 ? refuse(b, o, "it has entries of several positions")
+                                   : take_attention(b, i, s);
     case OP_NORM:
         if (norms_router(b, i))
             return take_router(b, i, s);
@@ -309,7 +318,9 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_SCALE_POS:
     case OP_SOFTCAP: s->kind = STEP_EACH; return NIB_OK;
     case OP_COPY: s->kind = STEP_COLUMNS; return NIB_OK;
-    case OP_ROUTE: s->kind = STEP_ROUTE; return NIB_OK;
+    case OP_ROUTE:
+        s->kind = STEP_ROUTE;
+        return o->w < 0 ? NIB_OK : refuse(b, o, "the experts of each token are listed");
     case OP_EXPERTS: return take_experts(b, i, s);
     case OP_CONV:
     case OP_SSD:
@@ -322,6 +333,10 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_MIX:
     case OP_LIKE:
     case OP_SPARSIFY:
+    case OP_CONNECT:
+    case OP_POOL:
+    case OP_SELECT:
+    case OP_GROUPS:
     case OP_SHORTLIST:
     case OP_COUNT: break;
     }
