@@ -423,6 +423,35 @@ static void in_place(void **state) {
     }
 }
 
+/* Keys and values of many sequences that do not fit on the GPU: those of some layers come from host memory,
+ * with the same bits. */
+static void staged(void **state) {
+    (void)state;
+    tiny_shape shape = small;
+    shape.n_layer = 5;
+    const char *path = tiny_model("staged.gguf", &shape);
+    for (int generated = 0; generated < 2; generated++) {
+        logits_rows part, all;
+        nib_memory used;
+        nib_engine_options o = engine_usual();
+        o.backend = "cuda";
+        o.kv_type = NIB_KV_F16;
+        o.n_session = o.n_sequence = 32;
+        o.n_ctx = 8192;
+        o.n_batch = 40;
+        o.activation = 16;
+        nib_engine *e = engine_must_open(path, &o, NULL);
+        nib_engine_memory(e, &used);
+        nib_engine_close(e);
+        logits_by("cuda", path, o, NULL, N_TOKEN, generated, &all);
+        o.vram = used.tier[NIB_TIER_VRAM].planned - used.tier[NIB_TIER_VRAM].planned / 16;
+        logits_by("cuda", path, o, NULL, N_TOKEN, generated, &part);
+        assert_memory_equal(part.data, all.data, logits_bytes(&all));
+        free(part.data);
+        free(all.data);
+    }
+}
+
 enum { N_ANSWER = 64 };
 
 static void answer(const char *name, const char *path, int32_t *out) {
@@ -529,6 +558,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_prestate(in_company, &one),
         cmocka_unit_test_prestate(in_company, &many),
         cmocka_unit_test(in_place),
+        cmocka_unit_test(staged),
         cmocka_unit_test(architectures),
     };
     const cuda_kernels *kernels;
