@@ -113,7 +113,7 @@ static offload_question question(offload_block blocks[N_BLOCK], uint64_t capacit
         blocks[b] = (offload_block){b == 0             ? 0
                                     : b == N_BLOCK - 1 ? 20 * MIB
                                                        : 10 * MIB,
-                                    b % 5 ? 65536 : 0, 5};
+                                    b % 5 ? 65536 : 0, 0, 5};
     return (offload_question){.blocks = blocks,
                               .n_block = N_BLOCK,
                               .fixed = ALWAYS,
@@ -285,8 +285,8 @@ static void caches_that_do_not_fit_are_staged(void **state) {
             n += s.staged[b];
         if (n != cases[i].n_staged || s.n_staged != n || s.n_not_resident != cases[i].n_not_resident)
             fail_msg("case %zu: %d staged, %d not resident", i, n, s.n_not_resident);
-        assert_int_equal(s.host_page, n * PAGE);
-        assert_true(n == 0 || (s.n_stage_page >= 16 && s.stage_page == PAGE));
+        assert_int_equal(s.host, n * EACH);
+        assert_true(n == 0 || (s.stage_slot >= 16 * PAGE && s.stage_page == PAGE));
         offload_split_clear(&s);
     }
 }
@@ -319,7 +319,7 @@ static void a_plan_is_followed(void **state) {
     assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_OK);
     assert_memory_equal(s.place, places, sizeof places);
     assert_int_equal(s.n_in_place, 1);
-    assert_true(s.max_rows >= 1 && s.host_page == 65536);
+    assert_true(s.max_rows >= 1 && s.host == 4 * 65536);
     offload_split_clear(&s);
     q.one_cache = true;
     assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_E_USAGE);

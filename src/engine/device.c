@@ -29,8 +29,8 @@ static nib_status share(const engine_core *e, backend *by, const backend_rows *r
     NIB_TRY(offload_split_make(&d->share, &rates, &d->split, err));
     by->share = &d->share;
     by->split = &d->split;
-    by->kept[e->kind->tier] = d->share.session + d->share.n_page * d->split.device_page;
-    by->kept[NIB_TIER_RAM] = d->share.n_page * d->split.host_page;
+    by->kept[e->kind->tier] = d->split.device_kv;
+    by->kept[NIB_TIER_RAM] = d->split.host;
     if (d->split.n_not_resident > 0)
         log_line(
             &e->log,

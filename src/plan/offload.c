@@ -144,30 +144,48 @@ static void stage(const offload_question *q, int n, offload_split *s) {
     }
 }
 
-static void count_stage(const offload_question *q, offload_split *s) {
-    s->host_page = s->stage_page = s->n_stage_page = 0;
+/* Bytes of a page on the GPU and in host memory if `away` of its bytes are there. The GPU has a part of every
+ * page. */
+typedef struct two_parts {
+    uint64_t here, there;
+} two_parts;
+static two_parts parts_of(uint64_t page, uint64_t away) {
+    return (two_parts){
+        .here = NUM_MAX(page - away / OFFLOAD_PAGE * OFFLOAD_PAGE, NUM_MIN(page, (uint64_t)OFFLOAD_PAGE)),
+        .there = whole_pages(away)};
+}
+
+/* Sums the bytes of keys and values for the homes in s. */
+static void count_caches(const offload_question *q, offload_split *s) {
+    enum { N_NEWEST = KV_WINDOW / KV_BLOCK };
+    uint64_t away = 0, newest = 0;
+    s->stage_page = s->stage_newest = 0;
     for (int b = 1; b < q->n_block; b++)
         if (s->place[b] == OFFLOAD_IN_PLACE || s->staged[b]) {
-            s->host_page += q->blocks[b].cache;
+            away += q->blocks[b].cache;
+            newest += q->blocks[b].newest;
             s->stage_page = NUM_MAX(s->stage_page, whole_pages(q->blocks[b].cache));
+            s->stage_newest = NUM_MAX(s->stage_newest, whole_pages(q->blocks[b].newest));
         }
-    if (s->stage_page > 0) {
-        const uint64_t most = NUM_MIN((uint64_t)OFFLOAD_STAGE_BYTES, q->capacity / OFFLOAD_STAGE_SHARE);
-        const uint64_t n = NUM_MIN(q->n_page, most / s->stage_page);
-        const uint64_t each = q->n_page_each ? NUM_MIN(q->n_page_each, q->n_page) : q->n_page;
-        s->n_stage_page = NUM_MAX(NUM_MAX(n, each), 1);
-    }
+    const two_parts page = parts_of(q->page, away), last = parts_of(q->newest, newest);
+    s->host = q->n_page * page.there + q->n_table * N_NEWEST * last.there;
+    s->device_kv = q->session - q->n_table * N_NEWEST * (q->newest - last.here) + q->n_page * page.here;
+    s->n_stage_list = q->n_page + q->n_table * (1 + N_NEWEST); /* an incomplete page of codes has a number */
+}
+
+static uint64_t stage_bytes(const offload_question *q, offload_split *s) {
+    const uint64_t each = q->n_page_each ? NUM_MIN(q->n_page_each, q->n_page) : q->n_page;
+    const uint64_t one = kv_stage_sequence(s->stage_page, s->stage_newest, each + (q->n_table > 0));
+    const uint64_t all = NUM_MAX(q->n_table, 1) * one;
+    const uint64_t most = NUM_MIN((uint64_t)OFFLOAD_STAGE_BYTES, q->capacity / OFFLOAD_STAGE_SHARE);
+    s->stage_slot = s->stage_page ? NUM_MAX(NUM_MIN(all, most / OFFLOAD_PAGE * OFFLOAD_PAGE), one) : 0;
+    return s->stage_page ? kv_stage_bytes(s->stage_slot, s->n_stage_list) : 0;
 }
 
 static bool fits(const offload_question *q, offload_split *s) {
     count_weights(q, s);
-    count_stage(q, s);
-    s->device_page = NUM_MAX(q->page - s->host_page / OFFLOAD_PAGE * OFFLOAD_PAGE,
-                             NUM_MIN(q->page, (uint64_t)OFFLOAD_PAGE));
-    s->host_page = whole_pages(s->host_page);
-    s->others = q->activations + q->session + q->n_page * s->device_page;
-    if (s->stage_page > 0)
-        s->others += kv_stage_bytes(s->stage_page, s->n_stage_page, q->n_page);
+    count_caches(q, s);
+    s->others = q->activations + s->device_kv + stage_bytes(q, s);
     return s->weights <= q->capacity && s->others <= q->capacity - s->weights;
 }
 
@@ -221,14 +239,16 @@ static bool fit_layers(const offload_question *q, const plan_rates *r, bool head
     return try_split(q, r, low, head, 0, s);
 }
 
-/* Bytes that cross the link in a pass of generated rows, with as many positions as there is memory for. */
+/* Bytes that cross the link in a pass of generated rows. Sequences have an eighth fewer positions in the mean
+ * of their lives than there is memory for: of the last page a half, and of the answer a half. */
 static uint64_t link_bytes(const offload_question *q, const offload_split *s) {
-    uint64_t sum = 0;
+    uint64_t sum = 0, kv = 0;
     for (int b = 1; b < q->n_block; b++) {
         sum += s->place[b] == OFFLOAD_STREAMED ? q->blocks[b].bytes : 0;
-        sum += s->staged[b] ? q->n_page * q->blocks[b].cache : 0;
+        if (s->staged[b])
+            kv += q->n_page * q->blocks[b].cache + q->n_table * q->blocks[b].newest;
     }
-    return sum;
+    return sum + kv - kv / 8;
 }
 
 /* Tries to stage as few layers as fit. */

@@ -67,7 +67,8 @@ typedef struct offload_block {
     uint64_t bytes; /* of the matrices that only this block reads on the GPU; of the embedding's block: of the
                        tables that the GPU can look up */
     uint64_t cache; /* its part of a KV page, in bytes */
-    int n_launch;   /* kernel launches with one row */
+    uint64_t newest; /* with codes: its part of a page of a sequence's newest positions (kv_table.h) */
+    int n_launch;    /* kernel launches with one row */
 } offload_block;
 
 /* The facts on which the decision depends. */
@@ -90,14 +91,16 @@ typedef struct offload_question {
     bool stages;                    /* layers that the GPU computes may have their keys and values in host
                                        memory, from where they come for each pass */
     uint64_t session;               /* bytes of sequences besides their pages */
-    int max_layers;                 /* maximum number of resident layers; 0: as many as fit */
-    int64_t max_rows;               /* of a pass in the processor's workspace */
-    int n_sequence;                 /* maximum number of sequences that decode together; 0: one */
-    int many_from;                  /* n_sequence from which on generated rows have other kernels, which are
-                                       faster for many sequences and slower for one; 0: never */
-    bool one_cache;                 /* KV pages of a sequence are on one device, so no layer is computed in
-                                       place */
-    offload_place *places; /* [n_block], a plan's, which are followed; NULL: decide. Freed as `blocks` */
+    uint64_t n_table, newest; /* with codes: sequences that have memory, and bytes of a page of the newest
+                                 positions of each, which is part of `session` */
+    int max_layers;           /* maximum number of resident layers; 0: as many as fit */
+    int64_t max_rows;         /* of a pass in the processor's workspace */
+    int n_sequence;           /* maximum number of sequences that decode together; 0: one */
+    int many_from;            /* n_sequence from which on generated rows have other kernels, which are
+                                 faster for many sequences and slower for one; 0: never */
+    bool one_cache;           /* KV pages of a sequence are on one device, so no layer is computed in
+                                 place */
+    offload_place *places;    /* [n_block], a plan's, which are followed; NULL: decide. Freed as `blocks` */
 } offload_question;
 
 /* The decision. */
@@ -108,15 +111,16 @@ typedef struct offload_split {
     int n_not_resident, n_in_place; /* blocks, without the embedding's; the second is part of the first */
     int64_t max_rows;               /* maximum sequences that decode together with layers in place; 0: none */
     uint64_t resident, slot;        /* bytes of resident weights, of one slot for streamed blocks */
-    uint64_t device_page;           /* bytes of a KV page on the GPU */
-    uint64_t host_page;             /* bytes of a KV page in host memory, of layers computed in place or
+    uint64_t host;                  /* bytes of keys and values in host memory, of layers computed in place or
                                        staged */
+    uint64_t device_kv;             /* bytes of sequences and KV pages on the GPU */
     bool *staged;                   /* [n_block]: the layer's keys and values are in host memory, and come to
                                        the GPU, which computes it */
     int n_staged;                   /* number of such layers */
-    uint64_t stage_page, n_stage_page; /* of the stage for their pages, and for those of layers computed in
-                                          place in prompts: bytes of a page of one layer, pages of a slot; 0:
-                                          there is none */
+    uint64_t stage_page, stage_newest; /* of the stage for their pages, and for those of layers computed in
+                                          place in prompts: bytes of a page of one layer; 0: there is none.
+                                          With codes: of a page of newest positions */
+    uint64_t stage_slot, n_stage_list; /* bytes of one of its slots; pages in its lists */
     bool has_sketch;                   /* with a resident head only */
     uint64_t weights, others;          /* total bytes of VRAM: weights; activations, keys and values */
 } offload_split;

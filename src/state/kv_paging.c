@@ -151,6 +151,7 @@ uint64_t kv_paging_touched(const kv_paging *p, bool part, int64_t n) {
 }
 
 nib_status kv_paging_split(kv_paging *p, const layout *lay, const kv_home *homes, nib_error *err) {
+    p->homes = homes;
     NIB_TRY(place_layers(p, lay, false, homes, err));
     p->page_bytes = NUM_MAX(p->page_bytes, (uint64_t)SYSTEM_PAGE); /* all layers may be on the host */
     return NIB_OK;

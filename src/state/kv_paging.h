@@ -32,11 +32,12 @@ typedef struct kv_layer {
 typedef struct kv_paging {
     kv_formats formats;
     int n_layer;
-    kv_layer *layers;    /* [n_layer] */
-    int64_t window;      /* the longest of the layers that slide; 0: none slides */
-    uint64_t page_bytes; /* of all layers in neither part; a multiple of the system's page */
-    uint64_t part_bytes; /* of the part for layers with a window, likewise; 0: none */
-    uint64_t host_bytes; /* of the host's part, likewise; 0: none */
+    kv_layer *layers;     /* [n_layer] */
+    const kv_home *homes; /* [n_layer], borrowed; NULL: all are on the device */
+    int64_t window;       /* the longest of the layers that slide; 0: none slides */
+    uint64_t page_bytes;  /* of all layers in neither part; a multiple of the system's page */
+    uint64_t part_bytes;  /* of the part for layers with a window, likewise; 0: none */
+    uint64_t host_bytes;  /* of the host's part, likewise; 0: none */
 } kv_paging;
 
 /* overlaid: all layers share one place, for passes that begin at position 0 and no longer need a layer's keys
@@ -49,7 +50,7 @@ nib_status kv_paging_size(kv_paging *p, const layout *lay, kv_formats formats, b
 uint64_t kv_page_resident(const layout *lay, kv_formats formats, bool part, int64_t n);
 uint64_t kv_paging_touched(const kv_paging *p, bool part, int64_t n);
 /* Moves the layers whose home [n_layer] is host memory to the host's part of the page. The device's part then
- * has at least one page of the system. NIB_E_NOFIT: a page overflows. */
+ * has at least one page of the system. homes is borrowed. NIB_E_NOFIT: a page overflows. */
 nib_status kv_paging_split(kv_paging *p, const layout *lay, const kv_home *homes, nib_error *err);
 
 #endif

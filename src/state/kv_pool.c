@@ -253,6 +253,10 @@ nib_status kv_pool_open(const layout *lay, kv_formats formats, bool overlaid, bo
     return NIB_OK;
 }
 
+device *kv_pool_host(const kv_pool *pool) {
+    return pool->host;
+}
+
 nib_status kv_pool_split(kv_pool *pool, const layout *lay, device *host, const kv_home *homes,
                          nib_error *err) {
     pool->host = host;

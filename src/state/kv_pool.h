@@ -44,6 +44,7 @@ void kv_pool_close(kv_pool *pool); /* NULL is fine; its pages have no references
 nib_status kv_pool_split(kv_pool *pool, const layout *lay, device *host, const kv_home *homes,
                          nib_error *err);
 const kv_paging *kv_pool_paging(const kv_pool *pool);
+device *kv_pool_host(const kv_pool *pool);        /* of kv_pool_split; NULL: it is not split */
 uint64_t kv_pool_page_bytes(const kv_pool *pool); /* of a whole page: its own memory, the host's, its part */
 bool kv_pool_shares(const kv_pool *pool);         /* as opened */
 bool kv_pool_host_reads(const kv_pool *pool);     /* the host reads the memory of its device */

@@ -43,20 +43,20 @@ struct kv_stage {
     kv_stage_count count;
 };
 
-uint64_t kv_stage_bytes(uint64_t stride, uint64_t n_page, uint64_t n_list) {
-    return KV_STAGE_SLOTS * n_page * stride + n_list * KV_STAGE_LIST * sizeof(int32_t) + DEVICE_PAGE;
+uint64_t kv_stage_bytes(uint64_t slot_bytes, uint64_t n_list) {
+    return KV_STAGE_SLOTS * slot_bytes + n_list * KV_STAGE_LIST * sizeof(int32_t) + DEVICE_PAGE;
 }
 
-static nib_status reserve(kv_stage *s, int64_t n_page, int64_t n_list, nib_error *err) {
+static nib_status reserve(kv_stage *s, uint64_t slot_bytes, int64_t n_list, nib_error *err) {
     kv_stage_setup *how = &s->setup;
-    how->n_page = NUM_MAX(how->n_page, n_page);
+    how->slot = NUM_MAX(how->slot, slot_bytes);
     how->n_list = NUM_MAX(how->n_list, n_list);
-    const uint64_t bytes = kv_stage_bytes(how->stride, (uint64_t)how->n_page, (uint64_t)how->n_list);
+    const uint64_t bytes = kv_stage_bytes(how->slot, (uint64_t)how->n_list);
     memory_region_close(&s->memory);
     NIB_TRY(memory_region_open(&s->memory, how->device, how->ledger, NIB_OWNER_STAGING, bytes, false,
                                "keys and values on their way", err));
     for (int i = 0; i < KV_STAGE_SLOTS; i++)
-        s->slots[i].at = (uint8_t *)s->memory.at + (uint64_t)i * (uint64_t)how->n_page * how->stride;
+        s->slots[i].at = (uint8_t *)s->memory.at + (uint64_t)i * how->slot;
     return NIB_OK;
 }
 
@@ -98,29 +98,39 @@ static int64_t pages_of(const kv_stage_rows *r) {
     return (r->end - 1) / KV_BLOCK + 1;
 }
 
+/* Pages for the newest positions of a sequence. */
+static int64_t n_newest(const kv_stage *s) {
+    return s->setup.newest ? KV_WINDOW / KV_BLOCK : 0;
+}
+
+static uint64_t bytes_of(const kv_stage *s, const kv_stage_rows *r) {
+    return kv_stage_sequence(s->setup.stride, s->setup.newest, (uint64_t)pages_of(r));
+}
+
 nib_status kv_stage_add(kv_stage *s, const kv_stage_rows *rows, nib_error *err) {
     const size_t n = (size_t)s->n_row + 1;
     if (mem_grow((void **)&s->rows, &s->max_rows, n, sizeof *s->rows) ||
         mem_grow((void **)&s->parts, &s->max_parts, n, sizeof *s->parts))
         return nib_fail_nomem(err, n * (sizeof *s->rows + sizeof *s->parts), "the rows of a pass");
     s->rows[s->n_row++] = *rows;
-    s->n_page += pages_of(rows);
+    s->n_page += n_newest(s) + pages_of(rows);
     return NIB_OK;
 }
 
 /* Cuts the rows into parts. A part's rows are all computed by the host in layers that it computes, or none.
  */
 static void cut(kv_stage *s) {
-    int64_t n_page = 0, row = 0;
+    uint64_t bytes = 0;
+    int64_t row = 0;
     for (int i = 0; s->parts && i < s->n_row; i++) {
         const kv_stage_rows *r = &s->rows[i];
         part *now = s->n_part ? &s->parts[s->n_part - 1] : NULL;
-        if (!now || now->by_host != r->by_host || n_page + pages_of(r) > s->setup.n_page) {
+        if (!now || now->by_host != r->by_host || bytes + bytes_of(s, r) > s->setup.slot) {
             now = &s->parts[s->n_part++];
             *now = (part){.first = i, .by_host = r->by_host};
-            n_page = 0;
+            bytes = 0;
         }
-        n_page += pages_of(r);
+        bytes += bytes_of(s, r);
         row += r->end - r->first;
         now->end = i + 1;
         now->row_end = row;
@@ -148,13 +158,16 @@ static nib_status list_pair(const kv_stage *s, int32_t *pairs, int64_t *n, int32
 /* Numbers a part's pages in its slot, and pairs them with those on the host for layers with KV_HOME_HOST. */
 static nib_status list_part(kv_stage *s, part *p, int64_t *page, int64_t *n_up, int64_t *n_down,
                             nib_error *err) {
-    const int64_t stride = (int64_t)(s->setup.stride / DEVICE_PAGE);
+    const int64_t stride = (int64_t)(s->setup.stride / DEVICE_PAGE),
+                  newest = (int64_t)(s->setup.newest / DEVICE_PAGE);
     int32_t *const up = s->list + s->n_page, *const down = up + 2 * s->n_page;
     int64_t here = 0;
     p->up = *n_up;
     p->down = *n_down;
     for (int i = p->first; i < p->end; i++) {
         const kv_stage_rows *r = &s->rows[i];
+        for (int64_t n = 0; n < n_newest(s); n++, here += newest)
+            s->list[(*page)++] = (int32_t)here;
         for (int64_t n = 0; n < pages_of(r); n++, here += stride) {
             s->list[(*page)++] = (int32_t)here;
             if (p->by_host)
@@ -171,7 +184,7 @@ static nib_status list_part(kv_stage *s, part *p, int64_t *page, int64_t *n_up, 
 }
 
 static int32_t *there(const kv_stage *s) {
-    return (int32_t *)(void *)(s->slots[0].at + KV_STAGE_SLOTS * (uint64_t)s->setup.n_page * s->setup.stride);
+    return (int32_t *)(void *)(s->slots[0].at + KV_STAGE_SLOTS * s->setup.slot);
 }
 
 /* Whether the layer's pages come for the part. */
@@ -194,11 +207,12 @@ static void advance(kv_stage *s, int layer, int p) {
 
 nib_status kv_stage_begin(kv_stage *s, nib_error *err) {
     device *d = s->setup.device;
-    int64_t most = 0, page = 0, n_up = 0, n_down = 0;
+    uint64_t most = 0;
+    int64_t page = 0, n_up = 0, n_down = 0;
     device_mark listed;
     for (int i = 0; i < s->n_row; i++)
-        most = NUM_MAX(most, pages_of(&s->rows[i]));
-    if (most > s->setup.n_page || s->n_page > s->setup.n_list)
+        most = NUM_MAX(most, bytes_of(s, &s->rows[i]));
+    if (most > s->setup.slot || s->n_page > s->setup.n_list)
         NIB_TRY(reserve(s, most, s->n_page, err));
     const size_t n = KV_STAGE_LIST * (size_t)s->n_page;
     if (n == 0)
@@ -239,31 +253,50 @@ static nib_status copy_reordered(kv_stage *s, const slot *x, bool up, nib_error 
     return host->kind->reorder(host, up ? DEVICE_LOAD_CACHE : DEVICE_STORE_CACHE, &pages, err);
 }
 
-/* Copies the pages [first, end) of a sequence, which begin at `at` in a slot. */
-static nib_status copy_pages(kv_stage *s, const kv_layer *l, const kv_table *kv, int64_t first, int64_t end,
-                             uint8_t *at, bool up, nib_error *err) {
+/* Copies a layer's keys and values in a page. */
+static nib_status copy_page(kv_stage *s, const kv_layer *l, uint8_t *here, uint8_t *page, bool up,
+                            nib_error *err) {
     device *d = s->setup.device;
     const uint64_t bytes = 2 * (uint64_t)(l->value_at - l->key_at);
-    for (int64_t n = first; n < end; n++) {
-        uint8_t *here = at + (uint64_t)n * s->setup.stride, *host = kv->on_host[n] + l->key_at;
-        NIB_TRY(d->kind->copy(d, up ? DEVICE_LOAD_CACHE : DEVICE_STORE_CACHE, up ? here : host,
-                              up ? host : here, bytes, err));
-    }
-    s->count.bytes += (uint64_t)(end - first) * bytes;
-    *(up ? &s->count.n_loaded : &s->count.n_stored) += (uint64_t)(end - first);
+    uint8_t *host = page + l->key_at;
+    s->count.bytes += bytes;
+    ++*(up ? &s->count.n_loaded : &s->count.n_stored);
+    return d->kind->copy(d, up ? DEVICE_LOAD_CACHE : DEVICE_STORE_CACHE, up ? here : host, up ? host : here,
+                         bytes, err);
+}
+
+/* Copies the newest positions of a sequence: loads those of its incomplete block, stores those that rows have
+ * written, of the last two blocks. */
+static nib_status copy_newest(kv_stage *s, int layer, const kv_stage_rows *r, uint8_t *at, bool up,
+                              nib_error *err) {
+    const int64_t n = n_newest(s), last = (r->end - 1) / KV_BLOCK, begin = r->first / KV_BLOCK;
+    const int64_t end = up ? begin + (r->first % KV_BLOCK != 0) : last + 1;
+    for (int64_t b = up ? begin : NUM_MAX(begin, last + 1 - n); n && b < end; b++)
+        NIB_TRY(copy_page(s, &r->kv->recent.layers[layer], at + (uint64_t)(b % n) * s->setup.newest,
+                          r->kv->recent_on_host[b % n], up, err));
+    return NIB_OK;
+}
+
+/* Copies a sequence's pages of a layer, which begin at `at` in a slot. */
+static nib_status copy_sequence(kv_stage *s, int layer, const kv_stage_rows *r, uint8_t *at, bool up,
+                                nib_error *err) {
+    const int64_t end = up ? read_end(s, r) : written_end(s, r);
+    NIB_TRY(copy_newest(s, layer, r, at, up, err));
+    at += (uint64_t)n_newest(s) * s->setup.newest;
+    for (int64_t n = up ? 0 : r->first / KV_BLOCK; n < end; n++)
+        NIB_TRY(copy_page(s, &s->paging->layers[layer], at + (uint64_t)n * s->setup.stride, r->kv->on_host[n],
+                          up, err));
     return NIB_OK;
 }
 
 static nib_status copy_part(kv_stage *s, const slot *x, bool up, nib_error *err) {
-    const kv_layer *l = &s->paging->layers[x->layer];
     uint8_t *at = x->at;
-    if (l->home == KV_HOME_HOST)
+    if (s->paging->layers[x->layer].home == KV_HOME_HOST)
         return copy_reordered(s, x, up, err);
     for (int i = s->parts[x->part].first; i < s->parts[x->part].end; i++) {
         const kv_stage_rows *r = &s->rows[i];
-        const int64_t first = up ? 0 : r->first / KV_BLOCK, end = up ? read_end(s, r) : written_end(s, r);
-        NIB_TRY(copy_pages(s, l, r->kv, first, end, at, up, err));
-        at += (uint64_t)pages_of(r) * s->setup.stride;
+        NIB_TRY(copy_sequence(s, x->layer, r, at, up, err));
+        at += bytes_of(s, r);
     }
     return NIB_OK;
 }
@@ -305,6 +338,7 @@ static nib_status load_ahead(kv_stage *s, nib_error *err) {
 nib_status kv_stage_acquire(kv_stage *s, int layer, int64_t row, kv_stage_part *out, nib_error *err) {
     device *d = s->setup.device;
     const kv_layer *l = &s->paging->layers[layer];
+    const kv_layer *newest = s->setup.newest ? &s->rows->kv->recent.layers[layer] : l;
     int p = 0;
     while (s->parts[p].row_end <= row)
         p++;
@@ -318,6 +352,7 @@ nib_status kv_stage_acquire(kv_stage *s, int layer, int64_t row, kv_stage_part *
     NIB_TRY(d->kind->follow(d, DEVICE_COMPUTE, x->arrived, err));
     *out = (kv_stage_part){.key = x->at,
                            .value = x->at + (l->value_at - l->key_at),
+                           .newest_value = x->at + (newest->value_at - newest->key_at),
                            .pages = there(s),
                            .end = s->parts[p].row_end};
     return NIB_OK;

@@ -25,17 +25,22 @@ typedef struct kv_stage kv_stage;
 
 enum { KV_STAGE_SLOTS = 2, KV_STAGE_LIST = 5 /* numbers in lists for a page: its own, two pairs */ };
 
-/* Bytes of device memory: slots of n_page pages of `stride` bytes, and lists for n_list pages. */
-uint64_t kv_stage_bytes(uint64_t stride, uint64_t n_page, uint64_t n_list);
+/* Bytes of device memory: slots of `slot` bytes, and lists for n_list pages. */
+uint64_t kv_stage_bytes(uint64_t slot, uint64_t n_list);
+/* Bytes of a slot for n_page pages of one sequence. */
+static inline uint64_t kv_stage_sequence(uint64_t stride, uint64_t newest, uint64_t n_page) {
+    return n_page * stride + KV_WINDOW / KV_BLOCK * newest;
+}
 
-/* stride: bytes of a page of one layer in a slot, a multiple of DEVICE_PAGE; n_page: pages of a slot; n_list:
- * pages of a pass. Both grow if a pass needs more. It takes kv_stage_bytes. host: the memory of
- * kv_pool_split. Everything is borrowed. */
+/* stride: bytes of a page of one layer in a slot, a multiple of DEVICE_PAGE; newest: the same of one of the
+ * pages for the newest positions (layers with codes), otherwise 0. slot: bytes of a slot; n_list: pages of a
+ * pass, those for the newest positions included. Both grow if a pass needs more. It takes kv_stage_bytes.
+ * host: the memory of kv_pool_split. Everything is borrowed. */
 typedef struct kv_stage_setup {
     device *device, *host;
     ledger *ledger;
-    uint64_t stride;
-    int64_t n_page, n_list;
+    uint64_t stride, newest, slot;
+    int64_t n_list;
 } kv_stage_setup;
 
 /* NIB_E_NOFIT, NIB_E_NOMEM. */
@@ -55,12 +60,12 @@ void kv_stage_clear(kv_stage *s);
 nib_status kv_stage_add(kv_stage *s, const kv_stage_rows *rows, nib_error *err);
 nib_status kv_stage_begin(kv_stage *s, nib_error *err);
 
-/* What attention reads. Page i of the pass (each sequence has those up to its last position) begins
- * pages[i] * DEVICE_PAGE bytes after `key` and `value`. */
+/* What attention reads. Page i of the pass (each sequence has those up to its last position; with codes those
+ * of its newest positions are before them) begins pages[i] * DEVICE_PAGE bytes after `key` and `value`. */
 typedef struct kv_stage_part {
-    uint8_t *key, *value; /* device memory */
-    const int32_t *pages; /* device memory */
-    int64_t end;          /* the part's rows of the pass end here */
+    uint8_t *key, *value, *newest_value; /* device memory; the newest keys begin at `key` too */
+    const int32_t *pages;                /* device memory */
+    int64_t end;                         /* the part's rows of the pass end here */
 } kv_stage_part;
 
 /* Gets the part with this row of the pass for a layer whose home is host memory. Work that is queued in the
@@ -71,7 +76,7 @@ nib_status kv_stage_release(kv_stage *s, nib_error *err);
 /* Ends a pass, also one that has failed: waits until the copies are complete. */
 nib_status kv_stage_end(kv_stage *s, nib_error *err);
 
-/* Pages copied since it was opened. */
+/* Pages copied since it was opened, those of the newest positions included. */
 typedef struct kv_stage_count {
     uint64_t n_loaded, n_stored, bytes;
 } kv_stage_count;

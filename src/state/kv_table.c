@@ -59,11 +59,21 @@ nib_status kv_table_touched(const layout *lay, kv_formats formats, int64_t n, ui
 }
 
 static nib_status open_window(kv_table *t, const layout *lay, device *d, ledger *l, nib_error *err) {
-    NIB_TRY(kv_paging_open(&t->recent, lay, kv_formats_newest(kv_pool_paging(t->pool)->formats), false, err));
+    const kv_paging *p = kv_pool_paging(t->pool);
+    NIB_TRY(kv_paging_open(&t->recent, lay, kv_formats_newest(p->formats), false, err));
+    if (p->homes)
+        NIB_TRY(kv_paging_split(&t->recent, lay, p->homes, err));
     NIB_TRY(memory_region_open(&t->window, d, l, NIB_OWNER_KV, t->recent.page_bytes * NUM_COUNT(t->recent_at),
                                true, "the newest keys and values", err));
     for (size_t i = 0; i < NUM_COUNT(t->recent_at); i++)
         t->recent_at[i] = (uint8_t *)t->window.at + i * t->recent.page_bytes;
+    if (t->recent.host_bytes == 0)
+        return NIB_OK;
+    NIB_TRY(memory_region_open(&t->host_window, kv_pool_host(t->pool), l, NIB_OWNER_KV,
+                               t->recent.host_bytes * NUM_COUNT(t->recent_at), false,
+                               "the newest keys and values in RAM", err));
+    for (size_t i = 0; i < NUM_COUNT(t->recent_at); i++)
+        t->recent_on_host[i] = (uint8_t *)t->host_window.at + i * t->recent.host_bytes;
     return NIB_OK;
 }
 
@@ -120,7 +130,7 @@ static void fill_views(kv_table *t) {
         if (!kv_is_coded(at->type) || at->n_kv_head == 0)
             continue;
         t->layers[i].rotated = kv_is_rotated(at->type);
-        t->layers[i].recent = t->recent_at;
+        t->layers[i].recent = at->home ? t->recent_on_host : t->recent_at;
         t->layers[i].recent_key_at = t->recent.layers[i].key_at;
         t->layers[i].recent_value_at = t->recent.layers[i].value_at;
     }
@@ -174,6 +184,7 @@ void kv_table_close(kv_table *t) {
     if (!t->reserved)
         kv_pool_unreserve(t->pool, kv_table_amount(kv_pool_paging(t->pool), 1, t->max_page));
     memory_region_close(&t->window);
+    memory_region_close(&t->host_window);
     if (t->saving)
         kv_states_put(kv_pool_states(t->pool), t->saving, 0);
     if (t->checkpoints)

@@ -40,8 +40,9 @@ typedef struct kv_table {
     kv_view *layers;  /* [n_layer] */
     kv_paging recent; /* layers with codes: layout of the f16 pages of the window */
     uint8_t *recent_at[KV_WINDOW / KV_BLOCK];
-    int64_t recent_n[KV_WINDOW / KV_BLOCK]; /* positions of each that are resident */
-    memory_region window;                   /* layers with codes: the newest positions in f16 */
+    uint8_t *recent_on_host[KV_WINDOW / KV_BLOCK]; /* of layers whose home is host memory */
+    int64_t recent_n[KV_WINDOW / KV_BLOCK];        /* positions of each that are resident */
+    memory_region window, host_window;             /* layers with codes: the newest positions in f16 */
     int64_t held;        /* with codes: positions from here on have f16 copies; a multiple of KV_BLOCK */
     kv_state *saving;    /* the pass's checkpoint, after save_at positions; NULL: none */
     int64_t save_at;     /* a multiple of KV_BLOCK */

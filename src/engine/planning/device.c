@@ -64,10 +64,11 @@ static nib_status ask_backend(planning *f, const engine_core *e, const layout *l
 /* RAM holds the KV cache of the layers that the processor computes, and of staged ones. */
 static void share_caches(planning *f) {
     const offload_question *q = &f->device;
-    const double here = q->page ? (double)f->split.host_page / (double)q->page : 0;
+    const double all = (double)(q->session + q->n_page * q->page);
+    const double here = all > 0 ? (double)f->split.host / all : 0;
     for (int i = 0; i < f->q.n_cache; i++) {
         plan_cache *c = &f->q.caches[i];
-        c->bytes = i ? (uint64_t)(here * (double)c->bytes) : q->n_page * f->split.host_page;
+        c->bytes = i ? (uint64_t)(here * (double)c->bytes) : f->split.host;
         c->touched = NUM_MIN(c->bytes, (uint64_t)(here * (double)c->touched));
     }
 }

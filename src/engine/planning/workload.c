@@ -28,7 +28,8 @@ typedef struct facts {
     flow_case c;
     double fixed[FLOW_N_SHARE];
     int64_t max_cell;
-    bool on_gpu;
+    bool on_gpu, stages; /* stages: keys and values of layers may be in RAM */
+    bool bound;          /* homes that this build cannot have count too */
 } facts;
 
 static void set_shape(const planning *f, const nib_workload *w, facts *out) {
@@ -92,18 +93,21 @@ static void set_caps(const planning *f, facts *out) {
     const double spare = SPARE_LAYERS * out->shape.weights;
     out->c.caps = (flow_caps){or_zero(ram, beside) + spare, spare, disk};
     if (out->on_gpu)
-        out->c.caps =
-            (flow_caps){or_zero((double)f->device.capacity,
-                                (double)(f->device.fixed + f->device.activations + f->device.driver)),
-                        or_zero(ram, beside), disk};
+        out->c.caps = (flow_caps){
+            or_zero((double)f->device.capacity, (double)(f->device.fixed + f->device.activations)),
+            or_zero(ram, beside), disk};
 }
 
-/* What this build cannot do is fixed: keys, values and the residual stream are on the device. */
+/* What this build cannot do is fixed: the residual stream is on the device, keys and values there or in RAM,
+ * from where they come to the device. */
 static void fix_homes(facts *out, bool bound) {
+    out->bound = bound;
     for (int i = 0; i < FLOW_N_SHARE; i++)
         out->fixed[i] = -1;
     for (int i = FLOW_CG; i < FLOW_N_SHARE && !bound; i++)
         out->fixed[i] = i == FLOW_CG || i == FLOW_HG;
+    if (out->stages && !bound)
+        out->fixed[FLOW_CG] = out->fixed[FLOW_CC] = -1;
     for (int i = FLOW_WC; i < FLOW_N_SHARE && !out->on_gpu; i += 3)
         out->fixed[i] = 0;
     out->c.fixed = out->fixed;
@@ -148,7 +152,7 @@ static nib_status search(facts *x, const nib_workload *w, nib_flow *out, nib_err
     const double begun = time_now();
     *out = (nib_flow){0};
     flow_answer best = {0};
-    const int last = x->on_gpu && x->fixed[FLOW_CG] < 0 ? 1 : 0;
+    const int last = x->on_gpu && x->bound ? 1 : 0;
     for (int host = 0; host <= last; host++) {
         flow_answer a;
         int n;
@@ -185,6 +189,7 @@ nib_status planning_workload(const engine_core *e, const nib_workload *w, nib_fl
                       .n_gen = NUM_MAX(w->n_gen, 2)};
     x.max_cell = x.on_gpu ? FEW : f.base.n_cell;
     if (status == NIB_OK) {
+        x.stages = x.on_gpu && f.device.stages;
         set_shape(&f, w, &x);
         set_rates(&f, &x);
         set_caps(&f, &x);

@@ -72,6 +72,8 @@ static nib_status attend_staged(const launch_walk *w, const op *o, const cuda_at
         cuda_attend a = rows_of(all, r, n);
         a.kv.k = part.key;
         a.kv.v = part.value;
+        a.kv.recent_k = a.kv.code_bits ? part.key : NULL;
+        a.kv.recent_v = a.kv.code_bits ? part.newest_value : NULL;
         a.pages = part.pages;
         a.stored = true; /* attention begins after the pages have arrived */
         NIB_TRY(attend_all(w, o, &a, r, err));

@@ -85,14 +85,15 @@ static const cuda_kernels *guessed_sizes(void) {
 
 /* ---- facts ---- */
 
-/* Bytes of a block's keys and values in a KV page. */
-static uint64_t cache_of(const cuda *c, int b) {
+/* Bytes of a block's keys and values in a page of this type; TYPE_COUNT: 0. */
+static uint64_t cache_of(const cuda *c, type_id type, int b) {
+    enum { ALIGN = 64 /* as in kv_paging.c */ };
     const program *p = &layout_block(c->setup.layout, b)->program;
     uint64_t sum = 0, each;
     for (int i = 0; i < p->n_op; i++)
-        if (p->ops[i].kind == OP_ATTENTION &&
-            kv_page_bytes(c->setup.kv.type, p->ops[i].u.attn.n_kv_head, p->ops[i].u.attn.d_head, &each))
-            sum += 2 * each;
+        if (p->ops[i].kind == OP_ATTENTION && type != TYPE_COUNT &&
+            kv_page_bytes(type, p->ops[i].u.attn.n_kv_head, p->ops[i].u.attn.d_head, &each))
+            sum += 2 * (uint64_t)num_round_up((int64_t)each, ALIGN);
     return sum;
 }
 
@@ -186,7 +187,7 @@ static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, off
                             /* the newest positions of a sequence are on the GPU, like its codes, and
                                recurrent states */
                             .one_cache = is_coded || model_state_bytes(m) > 0 || !attention_stores(m, true),
-                            .stages = !is_coded && attention_stores(m, false)};
+                            .stages = attention_stores(m, false)};
     find_capacity(c, cap, q);
     q->activations = gpu_workspace_device_bytes(c, rows);
     kv_paging sizes;
@@ -194,12 +195,18 @@ static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, off
     q->page = sizes.page_bytes;
     q->n_page = q->page ? rows->n_kept / q->page : 0;
     q->session = rows->n_kept - q->n_page * q->page;
+    if (is_coded)
+        NIB_TRY(kv_paging_size(&sizes, c->setup.layout, kv_formats_newest(c->setup.kv), false, err));
+    q->newest = is_coded ? sizes.page_bytes : 0;
+    q->n_table = q->session / NUM_MAX(KV_WINDOW / KV_BLOCK * q->newest + 2 * model_state_bytes(m), 1);
     q->n_page_each = (uint64_t)num_div_up(c->setup.n_ctx, KV_BLOCK);
     q->blocks = mem_calloc((size_t)n_block, sizeof *q->blocks);
     if (!q->blocks)
         return nib_fail_nomem(err, (size_t)n_block * sizeof *q->blocks, "the blocks on the GPU");
     for (int b = 0; b < n_block; b++)
-        q->blocks[b] = (offload_block){.cache = cache_of(c, b), .n_launch = launches_of(c, b)};
+        q->blocks[b] = (offload_block){.cache = cache_of(c, c->setup.kv.type, b),
+                                       .newest = cache_of(c, is_coded ? TYPE_F16 : TYPE_COUNT, b),
+                                       .n_launch = launches_of(c, b)};
     q->layer = n_block > 2 ? layer_of(c, n_block / 2) : (offload_layer){0};
     return take_places(c, q, err);
 }

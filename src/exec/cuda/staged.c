@@ -42,8 +42,9 @@ nib_status staged_reserve(cuda *c, nib_error *err) {
                                 .host = c->base.host,
                                 .ledger = c->setup.ledger,
                                 .stride = split->stage_page,
-                                .n_page = (int64_t)split->n_stage_page,
-                                .n_list = (int64_t)c->base.share->n_page};
+                                .newest = split->stage_newest,
+                                .slot = split->stage_slot,
+                                .n_list = (int64_t)split->n_stage_list};
     return kv_stage_open(&how, &c->staged.stage, err);
 }
 
