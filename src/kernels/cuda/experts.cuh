@@ -52,6 +52,16 @@ __device__ __forceinline__ float expert_write(const expert_job &j, int expert, i
     return v;
 }
 
+/* Starts to bring memory to the L2 cache: a line, or n bytes, a multiple of 16, from a multiple of 16 on. */
+__device__ __forceinline__ void prefetch_l2(const void *p) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+__device__ __forceinline__ void prefetch_l2(const void *p, uint32_t n) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(n));
+#endif
+}
+
 /* ---- rows of floats ---- */
 
 /* Elements k to k + 3 of a row of weights; zeros beyond its end. Rows are padded to 16 elements. */

@@ -3,7 +3,7 @@
  * A block has up to eight pairs of one expert, and two panels of its matrices, of both matrices if gated. Its
  * eight warps share the panels, and K: the warps of a panel take chunks (256 of K) in turn. Weights are read
  * from memory into registers. Which expert it is is known only after the router, so nothing is read ahead of
- * that; many warps keep memory busy.
+ * that; then whole panels are prefetched to the L2 cache. The codes of several pairs are in shared memory.
  *
  * A pair alone uses the columns of the matrix instruction for the eight subgroups of a chunk (as
  * linear_left.cu), so each lane scales four sums for a chunk, otherwise four for each subgroup. The order of
@@ -60,13 +60,24 @@ __global__ void __launch_bounds__(THREADS) experts_quantize(const __grid_constan
 
 /* ---- products ---- */
 
-/* A warp's panel, the part of K that it has, and the lane's pointers to codes. */
+/* A warp's panel, the part of K that it has, and the codes: of one pair in memory, or of all columns in
+ * shared memory. */
 struct few_walk {
     const uint8_t *panel;
-    int first, step; /* chunks */
+    int first, step; /* chunks; PART_CHUNKS is a multiple of step */
     const uint8_t *column;
-    const uint8_t *pair[2]; /* of the lane's columns 2t and 2t + 1 */
+    const int4 *meta; /* [subgroup][pair of columns] */
 };
+
+/* A part of several columns in shared memory: codes [COLUMNS][stride], where stride keeps neighbouring
+ * columns in different banks, then subgroups [part / subgroup][COLUMNS]. */
+enum { PART_CHUNKS = 16, BANKS_APART = 64 };
+static __host__ __device__ __forceinline__ int part_of(const linear_job &j) {
+    return j.n_chunk < PART_CHUNKS ? j.k_pad : PART_CHUNKS * TILE_CHUNK_K;
+}
+static __host__ __device__ __forceinline__ int columns_bytes(const linear_job &j) {
+    return COLUMNS * (part_of(j) + BANKS_APART + part_of(j) / j.subgroup * (int)sizeof(subgroup_meta));
+}
 
 /* The codes of a column; with 16-bit activations columns 2m and 2m + 1 are those of pair m. Columns without a
  * pair have those of the first: their results are not used. */
@@ -77,6 +88,27 @@ __device__ __forceinline__ const uint8_t *column_codes(const few_job &j, const c
     return j.codes + expert_input(j.x, pair) * j.step + (j.x.two ? column % 2 * j.residuals : 0);
 }
 
+/* Copies the part of the tile's columns that begins with a chunk. What other columns have is not used. */
+__device__ __forceinline__ void columns_copy(const few_job &j, const cuda_expert_tile &tile, int chunk,
+                                             uint8_t *to) {
+    const int part = part_of(j.of), from = chunk * TILE_CHUNK_K, n = min(part, j.of.k_pad - from),
+              columns = tile.n * (j.x.two ? 2 : 1);
+    int2 *const metas = (int2 *)(to + COLUMNS * (part + BANKS_APART));
+    const int c = threadIdx.x / 32, lane = threadIdx.x % 32;
+    static_assert(EXPERT_WARPS == COLUMNS, "a warp copies a column");
+    if (c >= columns)
+        return;
+    const uint8_t *const column = column_codes(j, tile, c);
+    const auto *const codes = (const uint4 *)(column + from);
+    const auto *const meta = (const int2 *)(column + meta_at(j.of.k_pad)) + from / j.of.subgroup;
+#pragma unroll 4
+    for (int i = lane; i < n / 16; i += 32)
+        *((uint4 *)(to + c * (part + BANKS_APART)) + i) = __ldcg(codes + i);
+#pragma unroll 2
+    for (int i = lane; i < n / j.of.subgroup; i += 32)
+        metas[i * COLUMNS + c] = __ldcg(meta + i);
+}
+
 /* The scales of subgroup s of a chunk for rows g and g + 8. */
 template <bool HALVES>
 __device__ __forceinline__ void two_scales(const few_job &j, const uint8_t *scales, int s, float2 w[2]) {
@@ -85,36 +117,38 @@ __device__ __forceinline__ void two_scales(const few_job &j, const uint8_t *scal
     scales_read<2>(j.of, scales, groups, rows, w);
 }
 
-/* Adds a chunk's products to sum [tile][2 rows x 2 columns]. */
+/* Adds a chunk's products to sum [tile][2 rows x 2 columns]; `in`: the chunk's place in the part. */
 template <int BITS, bool HALVES, int TABLE>
-__device__ __forceinline__ void chunk_many(const few_job &j, const few_walk &w, int chunk,
+__device__ __forceinline__ void chunk_many(const few_job &j, const few_walk &w, int chunk, int in,
                                            const lane_tables<TABLE> &tables, float (&sum)[TILE_CHUNK][4]) {
     enum { CODE = code_bits<BITS, TABLE>(), PER = HALVES ? 16 : 8 };
     const int lane = threadIdx.x % 32, t = lane % 4;
     const int n_tile = chunk == j.of.n_chunk - 1 ? j.of.last_tiles : TILE_CHUNK;
     const uint8_t *const codes = w.panel + (int64_t)chunk * j.of.chunk_bytes, *const scales =
                                                                                   codes + n_tile * BITS * 128;
-    const auto *const meta0 = (const subgroup_meta *)(w.pair[0] + meta_at(j.of.k_pad)) + chunk * PER,
-                      *const meta1 = (const subgroup_meta *)(w.pair[1] + meta_at(j.of.k_pad)) + chunk * PER;
+    const int4 *const meta = w.meta + in * PER * (COLUMNS / 2) + t;
+    tile_lane<CODE> v[TILE_CHUNK];
+#pragma unroll
+    for (int i = 0; i < TILE_CHUNK; i++)
+        if (i < n_tile)
+            tile_take<BITS, TABLE>(&v[i], codes + i * BITS * 128, lane, tables);
 #pragma unroll
     for (int i = 0; i < TILE_CHUNK; i++) {
         if (i >= n_tile)
             break;
-        tile_lane<CODE> v;
-        tile_take<BITS, TABLE>(&v, codes + i * BITS * 128, lane, tables);
-        const uint4 b = __ldcg((const uint4 *)(w.column + (chunk * TILE_CHUNK + i) * TILE_K) + t);
+        const uint4 b = *((const uint4 *)(w.column + (in * TILE_CHUNK + i) * TILE_K) + t);
 #pragma unroll
         for (int h = 0; h < 2; h++)
 #pragma unroll
             for (int half = 0; half < (HALVES ? 2 : 1); half++) {
                 const int s = HALVES ? 4 * i + 2 * h + half : 2 * i + h;
                 const uint32_t b0 = h ? b.z : b.x, b1 = h ? b.w : b.y;
-                const int2 m0 = __ldcg((const int2 *)(meta0 + s)), m1 = __ldcg((const int2 *)(meta1 + s));
-                const subgroup_meta a0 = {__int_as_float(m0.x), m0.y}, a1 = {__int_as_float(m1.x), m1.y};
+                const int4 m = meta[s * (COLUMNS / 2)];
+                const subgroup_meta a0 = {__int_as_float(m.x), m.y}, a1 = {__int_as_float(m.z), m.w};
                 float2 scale[2];
                 int d[4] = {0, 0, 0, 0};
                 two_scales<HALVES>(j, scales, s, scale);
-                tile_mma(v, h, d, HALVES && half ? 0 : b0, HALVES && !half ? 0 : b1);
+                tile_mma(v[i], h, d, HALVES && half ? 0 : b0, HALVES && !half ? 0 : b1);
                 sum[i][0] = subgroup_add(j.of, scale[0], d[0] >> tile_excess<CODE>(h), a0, sum[i][0]);
                 sum[i][1] = subgroup_add(j.of, scale[0], d[1] >> tile_excess<CODE>(h), a1, sum[i][1]);
                 sum[i][2] = subgroup_add(j.of, scale[1], d[2] >> tile_excess<CODE>(h), a0, sum[i][2]);
@@ -172,16 +206,18 @@ struct few_sums {
     float of[EXPERT_WARPS][PACK_PANEL][COLUMNS + 1];
 };
 
-/* Sums a warp's share of K for its panel. */
+/* Sums a warp's share of K for its panel. columns: shared memory, not used for one pair alone. */
 template <int BITS, bool HALVES, int TABLE>
-__device__ __forceinline__ void panel_sum(const few_job &j, const few_walk &w, bool one, few_sums *sums) {
+__device__ __forceinline__ void panel_sum(const few_job &j, few_walk w, const cuda_expert_tile &tile,
+                                          uint8_t *columns, few_sums *sums) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     auto &to = sums->of[threadIdx.x / 32];
     lane_tables<TABLE> tables;
     tables_load<BITS>(&tables, j.of.table,
                       TABLE == TABLE_BOOK && w.panel ? w.panel + j.of.tail_at + TILE_LINE : nullptr);
-    if (!HALVES && one) {
+    if (!HALVES && tile.n == 1 && !j.x.two) {
         float sum[2] = {0.0f, 0.0f};
+        w.column = column_codes(j, tile, 0);
 #pragma unroll 2
         for (int chunk = w.first; w.panel && chunk < j.of.n_chunk; chunk += w.step)
             chunk_one<BITS, TABLE>(j, w, chunk, tables, sum);
@@ -190,9 +226,19 @@ __device__ __forceinline__ void panel_sum(const few_job &j, const few_walk &w, b
             to[g][0] = sum[0], to[g + 8][0] = sum[1];
         return;
     }
+    const int stride = part_of(j.of) + BANKS_APART;
     float sum[TILE_CHUNK][4] = {};
-    for (int chunk = w.first; w.panel && chunk < j.of.n_chunk; chunk += w.step)
-        chunk_many<BITS, HALVES, TABLE>(j, w, chunk, tables, sum);
+    w.column = columns + g * stride;
+    w.meta = (const int4 *)(columns + COLUMNS * stride);
+    for (int from = 0; from < j.of.n_chunk; from += PART_CHUNKS) {
+        const int end = w.panel ? min(from + (int)PART_CHUNKS, j.of.n_chunk) : 0;
+        if (from)
+            __syncthreads();
+        columns_copy(j, tile, from, columns);
+        __syncthreads();
+        for (int chunk = from + w.first; chunk < end; chunk += w.step)
+            chunk_many<BITS, HALVES, TABLE>(j, w, chunk, chunk - from, tables, sum);
+    }
 #pragma unroll
     for (int i = 0; i < 4; i++)
         to[g + i / 2 * 8][2 * t + i % 2] =
@@ -253,7 +299,8 @@ __device__ __forceinline__ void few_write(const few_job &j, const few_sums &sums
 
 /* Blocks: x has two panels of outputs, y a tile, z a matrix if they are not gated. */
 template <int BITS, bool HALVES, int TABLE = TABLE_NONE>
-__global__ void __launch_bounds__(EXPERT_THREADS, 2) experts_few(const __grid_constant__ few_job j) {
+__global__ void __launch_bounds__(EXPERT_THREADS, 3) experts_few(const __grid_constant__ few_job j) {
+    extern __shared__ __align__(16) uint8_t columns[];
     __shared__ few_sums sums;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, matrix = blockIdx.z;
     launch_next();
@@ -275,13 +322,10 @@ __global__ void __launch_bounds__(EXPERT_THREADS, 2) experts_few(const __grid_co
                   : slot == 1 ? panels[1]
                   : slot == 2 ? up[0]
                               : up[1],
-                  warp % share, share, column_codes(j, tile, lane / 4)};
-    const bool one = tile.n == 1 && !j.x.two;
-    if (one && !HALVES)
-        w.column = column_codes(j, tile, 0);
-    w.pair[0] = column_codes(j, tile, lane % 4 * 2);
-    w.pair[1] = column_codes(j, tile, lane % 4 * 2 + 1);
-    panel_sum<BITS, HALVES, TABLE>(j, w, one, &sums);
+                  warp % share, share};
+    if (w.first == 0 && lane == 0 && w.panel)
+        prefetch_l2(w.panel, (uint32_t)j.of.panel_bytes);
+    panel_sum<BITS, HALVES, TABLE>(j, w, tile, columns, &sums);
     __syncthreads();
     few_write(j, sums, tile, matrix, panels, up);
 }
@@ -302,6 +346,8 @@ __global__ void __launch_bounds__(32 * ONE_WARPS) experts_one(const __grid_const
     few_walk w = {};
     w.panel = j.of.w[0] + tile.expert * j.expert_bytes + blockIdx.x * j.of.panel_bytes;
     w.column = j.codes + warp * j.step;
+    if (lane == 0)
+        prefetch_l2(w.panel, (uint32_t)j.of.panel_bytes);
     lane_tables<TABLE> tables;
     tables_load<BITS>(&tables, j.of.table,
                       TABLE == TABLE_BOOK ? w.panel + j.of.tail_at + TILE_LINE : nullptr);
@@ -400,15 +446,17 @@ int experts_few_launch(const cuda_experts *a, const expert_job &x, cuda_stream s
     few_job j = {};
     const few_kernel kernel = kernel_of(&a->w[0].format);
     int e = kernel ? few_make(a, x, &j) : (int)CUDA_UNSUPPORTED;
+    const size_t shared =
+        e || (a->n_row == 1 && !a->two && a->w[0].format.group != 16) ? 0 : (size_t)columns_bytes(j.of);
     e = e || a->codes ? e : quantize_launch(a, j, s);
-    e = e ? e : prepare(kernel, 0);
+    e = e ? e : prepare(kernel, shared);
     const int64_t n_pair = a->n_row * a->n_used;
     const dim3 grid((unsigned)((j.n_panel + 1) / 2),
                     (unsigned)cuda_expert_few_of(n_pair, a->n_expert, a->two).max_tile,
                     a->gated ? 1 : (unsigned)a->n_w);
     return e                ? e
            : grid.y > 65535 ? (int)CUDA_UNSUPPORTED
-                            : launch(kernel, grid, dim3(EXPERT_THREADS), 0, s, j);
+                            : launch(kernel, grid, dim3(EXPERT_THREADS), shared, s, j);
 }
 
 static few_kernel one_of(const pack_format *f) {

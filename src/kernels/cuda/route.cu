@@ -149,20 +149,21 @@ __device__ static void weigh(const cuda_route &a, float *weights) {
     __syncwarp();
 }
 
-/* Writes the ids of the chosen experts, whose keys are CHOSEN, in ascending order, and their scores. */
-__device__ static void chosen_write(const cuda_route &a, const route_memory &m, float *ids, float *weights) {
+/* Moves the ids of the chosen experts, whose keys are CHOSEN, to the beginning of `keys`, in ascending order,
+ * and their scores to that of `scores`. */
+__device__ static void chosen_gather(const cuda_route &a, const route_memory &m) {
     const int lane = threadIdx.x % 32;
     for (int first = 0, at = 0; first < a.n_expert; first += 32) {
         const int i = first + lane;
         const bool is = i < a.n_expert && m.keys[i] == CHOSEN;
+        const float score = is ? m.scores[i] : 0.0f;
         const uint32_t all = __ballot_sync(~0u, is);
-        if (is) {
-            ids[at + __popc(all & ((1u << lane) - 1))] = (float)i;
-            weights[at + __popc(all & ((1u << lane) - 1))] = m.scores[i];
-        }
+        const int to = at + __popc(all & ((1u << lane) - 1));
+        if (is)
+            m.keys[to] = (uint32_t)i, m.scores[to] = score;
         at += __popc(all);
+        __syncwarp();
     }
-    __syncwarp();
 }
 
 __device__ static void row_route(const cuda_route &a, int64_t row, const route_memory &m) {
@@ -192,10 +193,13 @@ __device__ static void row_route(const cuda_route &a, int64_t row, const route_m
             m.keys[at] = CHOSEN;
         __syncwarp();
     }
-    chosen_write(a, m, out, out + a.n_used);
-    weigh(a, out + a.n_used);
-    for (int i = lane; a.times && i < a.n_used; i += 32)
-        out[a.n_used + i] = __fmul_rn(out[a.n_used + i], a.times[(int)out[i]]);
+    chosen_gather(a, m);
+    weigh(a, m.scores);
+    for (int i = lane; i < a.n_used; i += 32) {
+        const float weight = m.scores[i];
+        out[i] = (float)m.keys[i];
+        out[a.n_used + i] = a.times ? __fmul_rn(weight, a.times[m.keys[i]]) : weight;
+    }
 }
 
 /* ---- lists ---- */
@@ -205,12 +209,13 @@ struct list_memory {
     int scan[2][32];
 };
 
-/* The list of one row, whose experts are in ascending order. */
-__device__ static void list_one(const cuda_route &a, uint8_t *to, const cuda_expert_list &l, int align) {
+/* The list of one row with these experts, in ascending order. */
+__device__ static void list_one(const cuda_route &a, const uint32_t *ids, uint8_t *to,
+                                const cuda_expert_list &l, int align) {
     auto *const tiles = (cuda_expert_tile *)(to + l.tiles);
     int *const pairs = (int *)(to + l.pairs);
     for (int u = threadIdx.x; u < a.n_used; u += blockDim.x) {
-        tiles[u] = {(int)__ldcg(a.out + u), u * align, 1, 0};
+        tiles[u] = {(int)ids[u], u * align, 1, 0};
         for (int i = 0; i < align; i++)
             pairs[u * align + i] = i ? -1 : u;
     }
@@ -218,27 +223,38 @@ __device__ static void list_one(const cuda_route &a, uint8_t *to, const cuda_exp
         ((int *)to)[0] = (int)a.n_used, ((int *)to)[1] = (int)a.n_used * align;
 }
 
-/* Makes a list by all threads of a block. `align`: experts begin at multiples of it. */
-__device__ static void list_make(const cuda_route &a, uint8_t *to, const cuda_expert_list &l, int tile,
-                                 int align, list_memory *m) {
+/* Makes a list by all threads of a block. `align`: experts begin at multiples of it. ids: of one row. */
+__device__ static void list_make(const cuda_route &a, const uint32_t *ids, uint8_t *to,
+                                 const cuda_expert_list &l, int tile, int align, list_memory *m) {
     auto *const tiles = (cuda_expert_tile *)(to + l.tiles);
     int *const pairs = (int *)(to + l.pairs);
     const int n = (int)a.n_expert, n_used = (int)a.n_used, n_pair = (int)a.n_row * n_used,
               lane = threadIdx.x % 32;
-    auto expert_of = [&](int p) {
-        const int row = p / n_used;
-        return (int)__ldcg(a.out + row * a.ldo + (p - row * n_used));
+    /* Calls use(pair, its expert) for the thread's pairs. Several are read together. */
+    auto each_expert = [&](auto use) {
+        enum { TOGETHER = 8 };
+        for (int first = threadIdx.x; first < n_pair; first += TOGETHER * blockDim.x) {
+            int e[TOGETHER];
+#pragma unroll
+            for (int i = 0; i < TOGETHER; i++) {
+                const int p = first + i * blockDim.x, row = p / n_used;
+                e[i] = p < n_pair ? (int)__ldcg(a.out + row * a.ldo + (p - row * n_used)) : -1;
+            }
+#pragma unroll
+            for (int i = 0; i < TOGETHER; i++)
+                if (e[i] >= 0)
+                    use(first + i * (int)blockDim.x, e[i]);
+        }
     };
     __syncthreads();
     if (a.n_row == 1) {
-        list_one(a, to, l, align);
+        list_one(a, ids, to, l, align);
         return;
     }
     for (int e = threadIdx.x; e < n; e += blockDim.x)
         m->count[e] = 0;
     __syncthreads();
-    for (int p = threadIdx.x; p < n_pair; p += blockDim.x)
-        atomicAdd(&m->count[expert_of(p)], 1);
+    each_expert([&](int, int e) { atomicAdd(&m->count[e], 1); });
     __syncthreads();
     if (threadIdx.x < 32) { /* a lane has `each` experts */
         const int each = (n + 31) / 32, begin = min(n, lane * each), end = min(n, begin + each);
@@ -267,20 +283,31 @@ __device__ static void list_make(const cuda_route &a, uint8_t *to, const cuda_ex
         }
     }
     __syncthreads();
-    for (int p = threadIdx.x; p < n_pair; p += blockDim.x)
-        pairs[atomicAdd(&m->first[expert_of(p)], 1)] = p;
+    each_expert([&](int p, int e) { pairs[atomicAdd(&m->first[e], 1)] = p; });
 }
 
-__device__ static void lists_make(const route_job &j) {
+/* ids: shared memory with the experts of the row, if there is only one. */
+__device__ static void lists_make(const route_job &j, const uint32_t *ids) {
     __shared__ list_memory memory;
     const int few = CUDA_EXPERT_FEW / (j.a.two ? 2 : 1);
     if (j.a.few)
-        list_make(j.a, (uint8_t *)j.a.few, j.few, few, 1, &memory);
+        list_make(j.a, ids, (uint8_t *)j.a.few, j.few, few, 1, &memory);
     if (j.a.wide)
-        list_make(j.a, (uint8_t *)j.a.wide, j.wide, CUDA_EXPERT_WIDE, CUDA_EXPERT_ALIGN, &memory);
+        list_make(j.a, ids, (uint8_t *)j.a.wide, j.wide, CUDA_EXPERT_WIDE, CUDA_EXPERT_ALIGN, &memory);
 }
 
 /* ---- the router's product ---- */
+
+/* Adds one, after all that the thread has seen written, and before all that it reads next. */
+__device__ __forceinline__ unsigned atomic_add_ordered(unsigned *p) {
+    unsigned before;
+#if __CUDA_ARCH__ >= 700
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(p) : "memory");
+#else
+    before = atomicAdd(p, 1);
+#endif
+    return before;
+}
 
 /* Generated rows. Blocks: x has 8 experts, one for each warp; y a row. All blocks of a row norm it. The last
  * one of a row chooses, and the last one of all makes the lists. */
@@ -295,8 +322,13 @@ __global__ void __launch_bounds__(EXPERT_THREADS) route_few(const __grid_constan
     const float *const x = a.x + row * a.ld_row;
     const uint8_t *const w = (const uint8_t *)a.w.data + (int64_t)min(e, n - 1) * j.stride;
     launch_next();
+    for (int i = 128 * lane; i < j.stride; i += 128 * 32)
+        prefetch_l2(w + i);
+    if (a.norm && 32 * (int)threadIdx.x < k)
+        prefetch_l2(a.norm + 32 * threadIdx.x);
     launch_wait();
     float square = 0.0f;
+#pragma unroll 8
     for (int i = threadIdx.x; i < k; i += EXPERT_THREADS) {
         const float v = __ldcg(x + i);
         row_of[i] = v;
@@ -306,6 +338,7 @@ __global__ void __launch_bounds__(EXPERT_THREADS) route_few(const __grid_constan
         row_of[k + threadIdx.x] = 0.0f; /* read with the last elements */
     if (a.norm) {
         const float factor = norm_factor_of(block_sum<EXPERT_WARPS>(square, sums), (float)k, a.eps);
+#pragma unroll 8
         for (int i = threadIdx.x; i < k; i += EXPERT_THREADS) {
             row_of[i] = __fmul_rn(__fmul_rn(row_of[i], factor), a.norm[i]);
             if (blockIdx.x == 0)
@@ -322,83 +355,113 @@ __global__ void __launch_bounds__(EXPERT_THREADS) route_few(const __grid_constan
         a.logits[row * a.ldx + e] = a.w_bias ? __fadd_rn(sum, a.w_bias[e]) : sum;
     for (int i = 32 * e + lane; a.codes && i < k; i += 32 * EXPERT_WARPS * (int)gridDim.x)
         codes_store((uint8_t *)a.codes + row * j.codes_step, k, i, row_of[i]);
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        is_last = atomicAdd(a.ended + 1 + row, 1) == gridDim.x - 1;
-        if (is_last)
-            a.ended[1 + row] = 0;
-        __threadfence();
-    }
-    __syncthreads();
-    if (!is_last)
+    auto ends_last = [&](unsigned *ended, unsigned n) {
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            is_last = atomic_add_ordered(ended) == n - 1;
+            if (is_last)
+                *ended = 0;
+        }
+        __syncthreads();
+        return is_last;
+    };
+    if (!ends_last(a.ended + 1 + row, gridDim.x))
         return;
     if (warp == 0)
         row_route(a, row, {row_of, (uint32_t *)row_of + n});
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        is_last = atomicAdd(a.ended, 1) == (unsigned)a.n_row - 1;
-        if (is_last)
-            a.ended[0] = 0;
-        __threadfence();
-    }
-    __syncthreads();
-    if (is_last)
-        lists_make(j);
+    if (a.n_row > 1 && !ends_last(a.ended, (unsigned)a.n_row))
+        return;
+    lists_make(j, (const uint32_t *)row_of + n);
 }
 
-/* Prompt rows: a block has 32 rows and 64 experts, a thread 2 x 4 of them, K in steps of 16. Each sum has the
- * order of K. */
-enum { TILE_ROWS = 32, TILE_EXPERTS = 64, TILE_STEP = 16 };
+/* Prompt rows: a block has 32 rows and 64 experts, and K in steps of 64. Its threads are four parts, each
+ * with a quarter of every step; a thread has 4 x 4 sums. The next step is read while one is added up. */
+enum {
+    TILE_ROWS = 32,
+    TILE_EXPERTS = 64,
+    TILE_STEP = 64,
+    TILE_STRIDE = TILE_STEP + 4,
+    TILE_PARTS = 4,
+    TILE_SUMS = 128, /* threads of a part */
+    TILE_THREADS = TILE_PARTS * TILE_SUMS,
+    LOAD_ROWS = TILE_THREADS / (TILE_STEP / 4), /* rows that the threads read at once */
+    LOADS = TILE_EXPERTS / LOAD_ROWS
+};
+static_assert(TILE_ROWS == LOAD_ROWS, "each thread reads one quad of rows");
+struct logit_tile {
+    float rows[TILE_ROWS][TILE_STRIDE], experts[TILE_EXPERTS][TILE_STRIDE];
+};
 template <int TYPE>
-__global__ void __launch_bounds__(EXPERT_THREADS) route_logits(const __grid_constant__ route_job j) {
-    __shared__ float rows[TILE_STEP][TILE_ROWS + 4], experts[TILE_STEP][TILE_EXPERTS + 4];
+__global__ void __launch_bounds__(TILE_THREADS) route_logits(const __grid_constant__ route_job j) {
+    __shared__ __align__(16) logit_tile m;
     const cuda_route &a = j.a;
     const int k = (int)a.w.k, t = threadIdx.x, r0 = (int)blockIdx.y * TILE_ROWS,
-              e0 = (int)blockIdx.x * TILE_EXPERTS;
-    const int own_row = t / 16 * 2, own_expert = t % 16 * 4, quad = t % 4 * 4;
-    float sum[2][4] = {};
+              e0 = (int)blockIdx.x * TILE_EXPERTS, quad = t % (TILE_STEP / 4) * 4, from = t / (TILE_STEP / 4);
+    const int part = t / TILE_SUMS, of = t % TILE_SUMS;
+    const int own_row = of / 16, own_expert = of % 16; /* and every 8th row, every 16th expert after it */
+    float sum[4][4] = {};
     const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     launch_next();
     launch_wait();
-    const float *const x = a.x + min((int64_t)r0 + t / 4, a.n_row - 1) * a.ld_row;
-    const uint8_t *const w = (const uint8_t *)a.w.data + min((int64_t)e0 + t / 4, a.n_expert - 1) * j.stride;
-    float4 next_x = t < 4 * TILE_ROWS ? four_inputs(x, quad, k) : none,
-           next_w = quad < k ? four_weights<TYPE>(w, quad) : none;
+    const float *const x = a.x + min((int64_t)r0 + from, a.n_row - 1) * a.ld_row;
+    const uint8_t *w[LOADS];
+#pragma unroll
+    for (int i = 0; i < LOADS; i++)
+        w[i] = (const uint8_t *)a.w.data + min((int64_t)e0 + from + i * LOAD_ROWS, a.n_expert - 1) * j.stride;
+    float4 next_x = four_inputs(x, quad, k), next_w[LOADS];
+#pragma unroll
+    for (int i = 0; i < LOADS; i++)
+        next_w[i] = quad < k ? four_weights<TYPE>(w[i], quad) : none;
     for (int at = 0; at < k; at += TILE_STEP) {
-        const float xs[4] = {next_x.x, next_x.y, next_x.z, next_x.w},
-                    ws[4] = {next_w.x, next_w.y, next_w.z, next_w.w};
-        __syncthreads();
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            if (t < 4 * TILE_ROWS)
-                rows[quad + i][t / 4] = xs[i];
-            experts[quad + i][t / 4] = ws[i];
-        }
-        __syncthreads();
         const int next = at + TILE_STEP + quad;
-        if (t < 4 * TILE_ROWS)
-            next_x = four_inputs(x, next, k);
-        next_w = next < k ? four_weights<TYPE>(w, next) : none;
+        __syncthreads();
+        *(float4 *)&m.rows[from][quad] = next_x;
 #pragma unroll
-        for (int i = 0; i < TILE_STEP; i++) {
-            const float2 u = *(const float2 *)&rows[i][own_row];
-            const float4 v = *(const float4 *)&experts[i][own_expert];
-            const float e[4] = {v.x, v.y, v.z, v.w};
+        for (int i = 0; i < LOADS; i++)
+            *(float4 *)&m.experts[from + i * LOAD_ROWS][quad] = next_w[i];
+        __syncthreads();
+        if (next < k) {
+            next_x = four_inputs(x, next, k);
+#pragma unroll
+            for (int i = 0; i < LOADS; i++)
+                next_w[i] = four_weights<TYPE>(w[i], next);
+        } else {
+            next_x = none;
+#pragma unroll
+            for (int i = 0; i < LOADS; i++)
+                next_w[i] = none;
+        }
+#pragma unroll
+        for (int i = 0; i < TILE_STEP / TILE_PARTS; i += 4) {
+            const int in = part * (TILE_STEP / TILE_PARTS) + i;
+            float4 u[4], v[4];
 #pragma unroll
             for (int c = 0; c < 4; c++) {
-                sum[0][c] = __fmaf_rn(u.x, e[c], sum[0][c]);
-                sum[1][c] = __fmaf_rn(u.y, e[c], sum[1][c]);
+                u[c] = *(const float4 *)&m.rows[own_row + c * 8][in];
+                v[c] = *(const float4 *)&m.experts[own_expert + c * 16][in];
             }
+#pragma unroll
+            for (int r = 0; r < 4; r++)
+#pragma unroll
+                for (int c = 0; c < 4; c++)
+                    sum[r][c] = four_fma(v[c], u[r], sum[r][c]);
         }
     }
+    /* The parts' sums, in order; each part finishes a row of each thread. */
+    float(*const sums)[TILE_PARTS][TILE_SUMS] = (float(*)[TILE_PARTS][TILE_SUMS]) & m;
+    for (int r = 0; r < 4; r++) {
+        __syncthreads();
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const int64_t row = r0 + own_row + i / 4, e = e0 + own_expert + i % 4;
+        for (int c = 0; c < 4; c++)
+            sums[c][part][of] = sum[r][c];
+        __syncthreads();
+        const int64_t row = r0 + own_row + r * 8, e = e0 + own_expert + part * 16;
+        float v = sums[part][0][of];
+#pragma unroll
+        for (int p = 1; p < TILE_PARTS; p++)
+            v = __fadd_rn(v, sums[part][p][of]);
         if (row < a.n_row && e < a.n_expert)
-            a.logits[row * a.ldx + e] =
-                a.w_bias ? __fadd_rn(sum[i / 4][i % 4], a.w_bias[e]) : sum[i / 4][i % 4];
+            a.logits[row * a.ldx + e] = a.w_bias ? __fadd_rn(v, a.w_bias[e]) : v;
     }
 }
 
@@ -424,7 +487,7 @@ static int logits_launch(const route_job *j, cuda_stream s) {
     const dim3 grid((unsigned)((j->a.n_expert + TILE_EXPERTS - 1) / TILE_EXPERTS),
                     (unsigned)((j->a.n_row + TILE_ROWS - 1) / TILE_ROWS));
     const int e = j->a.norm || j->a.codes ? (int)CUDA_UNSUPPORTED : prepare(kernel, 0);
-    return e ? e : launch(kernel, grid, dim3(EXPERT_THREADS), 0, s, *j);
+    return e ? e : launch(kernel, grid, dim3(TILE_THREADS), 0, s, *j);
 }
 
 /* ---- launching ---- */
@@ -438,13 +501,13 @@ __global__ void __launch_bounds__(32 * ROUTE_MAX_WARPS) route_rows(const __grid_
     for (int64_t row = (int64_t)blockIdx.x * n_warp + warp; row < j.a.n_row; row += gridDim.x * n_warp)
         row_route(j.a, row, {own, (uint32_t *)own + n});
     if (j.lists)
-        lists_make(j);
+        lists_make(j, (const uint32_t *)shared + n);
 }
 
 __global__ void __launch_bounds__(LIST_THREADS) route_lists(const __grid_constant__ route_job j) {
     launch_next();
     launch_wait();
-    lists_make(j);
+    lists_make(j, nullptr);
 }
 
 int route_launch(const cuda_route *a, cuda_stream s) {

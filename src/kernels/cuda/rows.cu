@@ -43,13 +43,60 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_rows(const __grid_constant__
     }
 }
 
+/* Norms of small groups, as the heads of q and k are: a warp has a group of a row. */
+enum { GROUP_MAX = 256 };
+__global__ void __launch_bounds__(ROW_THREADS) norm_groups(const __grid_constant__ cuda_norm a) {
+    const int d = (int)(a.k / a.n_group), lane = threadIdx.x % 32, all = (int)(a.n_group + a.n_group2);
+    const int64_t unit = (int64_t)blockIdx.x * (ROW_THREADS / 32) + threadIdx.x / 32, row = unit / all;
+    const int group = (int)(unit - row * all);
+    const bool second = group >= a.n_group;
+    const int64_t at = (group - (second ? a.n_group : 0)) * d, weights = a.w_full ? at : 0;
+    const float *x = (second ? a.x2 + row * a.ldx2 : a.x + row * a.ldx) + at, *w = second ? a.w2 : a.w,
+                *b = second ? a.b2 : a.b;
+    float *const out = (second ? a.out2 + row * a.ldo2 : a.out + row * a.ldo) + at;
+    float v[GROUP_MAX / 32], sum = 0.0f, centre = 0.0f;
+    launch_next();
+    launch_wait();
+    if (row >= a.n_row)
+        return;
+#pragma unroll
+    for (int i = 0; i < GROUP_MAX / 32; i++)
+        v[i] = lane + 32 * i < d ? __ldcg(x + lane + 32 * i) : 0.0f;
+    if (a.kind == NORM_LAYER) {
+#pragma unroll
+        for (int i = 0; i < GROUP_MAX / 32; i++)
+            sum = __fadd_rn(sum, v[i]);
+        centre = __fdiv_rn(pairs_sum(sum, 32), (float)d);
+        sum = 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < GROUP_MAX / 32; i++) {
+        v[i] = __fsub_rn(v[i], centre);
+        sum = lane + 32 * i < d ? __fmaf_rn(v[i], v[i], sum) : sum;
+    }
+    const float factor = norm_factor_of(pairs_sum(sum, 32), (float)d, a.eps);
+#pragma unroll
+    for (int i = 0; i < GROUP_MAX / 32; i++) {
+        const int e = lane + 32 * i;
+        if (e >= d)
+            break;
+        float y = __fmul_rn(v[i], factor);
+        y = w ? __fmul_rn(y, w[weights + e]) : y;
+        out[e] = b ? __fadd_rn(y, b[weights + e]) : y;
+    }
+}
+
 int norm_launch(const cuda_norm *a, cuda_stream s) {
     if (a->n_group < 1 || a->k % a->n_group || a->n_row < 1 || a->n_row > 65535)
         return CUDA_UNSUPPORTED;
+    const int64_t all = a->n_group + a->n_group2;
+    if (a->n_group > 1 && a->k / a->n_group <= GROUP_MAX) {
+        const int e = prepare(norm_groups, 0);
+        const int64_t blocks = (a->n_row * all + ROW_THREADS / 32 - 1) / (ROW_THREADS / 32);
+        return e ? e : launch(norm_groups, dim3((unsigned)blocks), dim3(ROW_THREADS), 0, s, *a);
+    }
     const int e = prepare(norm_rows, 0);
-    return e ? e
-             : launch(norm_rows, dim3((unsigned)(a->n_group + a->n_group2), (unsigned)a->n_row),
-                      dim3(ROW_THREADS), 0, s, *a);
+    return e ? e : launch(norm_rows, dim3((unsigned)all, (unsigned)a->n_row), dim3(ROW_THREADS), 0, s, *a);
 }
 
 /* ---- element by element ---- */

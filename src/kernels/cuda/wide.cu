@@ -5,7 +5,10 @@
 #include "kernels/cuda/row_math.cuh"
 #include "kernels/cuda/wide.cuh"
 
-enum { IMAGE_THREADS = 256 /* threads for each row */, ROW_WARPS = IMAGE_THREADS / 32 };
+enum {
+    IMAGE_WARPS = 8 /* of a row; pairs of a row and an expert, which are many, have PAIR_WARPS */,
+    PAIR_WARPS = 2
+};
 
 struct image_job {
     const float *x, *norm;
@@ -34,19 +37,19 @@ __device__ __forceinline__ const float *image_source(const image_job &j, int row
 struct row_facts {
     float sum, largest;
 };
-/* Combines the facts of the row's eight warps, which share this barrier. */
-__device__ static row_facts of_row(row_facts f, row_facts *shared, int barrier) {
+/* Combines the facts of the row's warps, which share this barrier. */
+template <int WARPS> __device__ static row_facts of_row(row_facts f, row_facts *shared, int barrier) {
 #pragma unroll
     for (int o = 1; o < 32; o *= 2) {
         f.sum = __fadd_rn(f.sum, __shfl_xor_sync(~0u, f.sum, o));
         f.largest = fmaxf(f.largest, __shfl_xor_sync(~0u, f.largest, o));
     }
     if (threadIdx.x % 32 == 0)
-        shared[threadIdx.x / 32 % ROW_WARPS] = f;
-    warps_barrier(barrier, ROW_WARPS);
+        shared[threadIdx.x / 32 % WARPS] = f;
+    warps_barrier(barrier, WARPS);
     f = {0.0f, 0.0f};
 #pragma unroll
-    for (int i = 0; i < ROW_WARPS; i++) {
+    for (int i = 0; i < WARPS; i++) {
         f.sum = __fadd_rn(f.sum, shared[i].sum);
         f.largest = fmaxf(f.largest, shared[i].largest);
     }
@@ -106,12 +109,12 @@ __device__ __forceinline__ void four_store(uint8_t *images, int in, int i, float
 /* A block has ROWS rows; rows after the last one become zeros. A thread has four elements of K at a time, at
  * most KEEP times, and keeps them in registers (KEEP 0: it reads them again). A power of two scales the row's
  * largest magnitude to [2^14, 2^15), far from both ends of the range of halves. */
-template <int KEEP, int ROWS>
-__global__ void __launch_bounds__(IMAGE_THREADS *ROWS) images_make(const __grid_constant__ image_job j) {
-    enum { STEP = 4 * IMAGE_THREADS };
-    __shared__ row_facts shared[ROWS][ROW_WARPS];
-    const int own = (int)threadIdx.x / IMAGE_THREADS, row = (int)blockIdx.x * ROWS + own,
-              in = row % WIDE_ROWS, begin = 4 * ((int)threadIdx.x % IMAGE_THREADS), end = j.n_tile * TILE_K;
+template <int KEEP, int ROWS, int WARPS>
+__global__ void __launch_bounds__(32 * WARPS * ROWS) images_make(const __grid_constant__ image_job j) {
+    enum { EACH = 32 * WARPS, STEP = 4 * EACH };
+    __shared__ row_facts shared[ROWS][WARPS];
+    const int own = (int)threadIdx.x / EACH, row = (int)blockIdx.x * ROWS + own, in = row % WIDE_ROWS,
+              begin = 4 * ((int)threadIdx.x % EACH), end = j.n_tile * TILE_K;
     uint8_t *const images = j.out + (int64_t)(row / WIDE_ROWS) * j.n_tile * WIDE_IMAGE;
     const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     float4 kept[KEEP ? KEEP : 1];
@@ -146,13 +149,13 @@ __global__ void __launch_bounds__(IMAGE_THREADS *ROWS) images_make(const __grid_
             f.sum = square_add(four_load(x + i, j.k - i), f.sum);
             f.largest = largest_of(four_values(j, x, i), f.largest);
         }
-    f = of_row(f, shared[own], 1 + own);
+    f = of_row<WARPS>(f, shared[own], 1 + own);
     float factor = 1.0f;
     if (j.norm)
         factor = norm_factor_of(f.sum, (float)j.k, j.eps);
     const uint32_t e = exponent_of(__fmul_rn(f.largest, factor));
     factor = __fmul_rn(factor, __uint_as_float((2 * 127 + 14 - e) << 23));
-    if (threadIdx.x % IMAGE_THREADS == 0)
+    if (threadIdx.x % EACH == 0)
         j.factor[row] = __uint_as_float((e - 14) << 23);
     if (KEEP) {
 #pragma unroll
@@ -208,15 +211,23 @@ bool has_wide(void) {
     return wide_mma_is_built();
 }
 
-template <int KEEP, int ROWS> static int images_by(const image_job &i, cuda_stream s) {
-    const int e = prepare(images_make<KEEP, ROWS>, 0);
+template <int KEEP, int ROWS, int WARPS = IMAGE_WARPS>
+static int images_by(const image_job &i, cuda_stream s) {
+    const int e = prepare(images_make<KEEP, ROWS, WARPS>, 0);
     return e ? e
-             : launch(images_make<KEEP, ROWS>, dim3((unsigned)(i.rows + ROWS - 1) / ROWS),
-                      dim3(IMAGE_THREADS * ROWS), 0, s, i);
+             : launch(images_make<KEEP, ROWS, WARPS>, dim3((unsigned)(i.rows + ROWS - 1) / ROWS),
+                      dim3(32 * WARPS * ROWS), 0, s, i);
 }
 
 static int images_of(const image_job &i, bool few, cuda_stream s) {
-    const int64_t each = ((int64_t)i.n_tile * TILE_K + 4 * IMAGE_THREADS - 1) / (4 * IMAGE_THREADS);
+    const int64_t step = 128 * (i.pairs ? PAIR_WARPS : IMAGE_WARPS),
+                  each = ((int64_t)i.n_tile * TILE_K + step - 1) / step;
+    if (i.pairs && each <= 8)
+        return each <= 4 ? images_by<4, 4, PAIR_WARPS>(i, s) : images_by<8, 4, PAIR_WARPS>(i, s);
+    if (i.pairs && each <= 16)
+        return images_by<16, 4, PAIR_WARPS>(i, s);
+    if (i.pairs)
+        return images_by<0, 4, PAIR_WARPS>(i, s);
     if (few && (each == 3 || each == 4))
         return images_by<4, 4>(i, s);
     return each <= 2    ? images_by<2, 1>(i, s)
