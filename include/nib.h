@@ -369,7 +369,7 @@ NIB_API size_t nib_engine_trace_read(nib_engine *engine, nib_trace_row *rows, si
 /* A GPU's timeline: a span for each launch and each copy. */
 typedef enum nib_lane {
     NIB_LANE_COMPUTE, /* the stream of the kernels, and copies in it */
-    NIB_LANE_COPY,    /* weights that are streamed over the link meanwhile */
+    NIB_LANE_COPY,    /* weights, keys and values that cross the link meanwhile */
     NIB_LANE_SIDE,    /* kernels that run beside the first lane's: residuals, reordering of weights */
     NIB_LANE_HOST,    /* layers that the processor computes */
     NIB_N_LANE

@@ -266,6 +266,9 @@ static void layers_that_do_not_fit(void **state) {
     t = traced(e, s, 240, MAX);
     const sum copied = of(t, "copy weights", NIB_LANE_COPY), ordered = of(t, "order weights", NIB_LANE_SIDE);
     assert_true(copied.n > 0 && ordered.n > 0 && copied.bytes > 0);
+    const sum loaded = of(t, "load keys and values", NIB_LANE_COPY),
+              stored = of(t, "store keys and values", NIB_LANE_COPY);
+    assert_true(loaded.n > 0 && loaded.bytes > 0 && stored.n == loaded.n && stored.bytes > 0);
     assert_int_equal(of(t, "layer in place", NIB_LANE_HOST).n, 0);
     closed(e, s);
 }

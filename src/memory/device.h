@@ -47,8 +47,8 @@ typedef struct device_info {
 typedef struct device_pages {
     void *key, *value;           /* device memory */
     void *host_key, *host_value; /* pinned host memory */
-    const int32_t *pairs; /* device memory, [n_page, 2]: how many times DEVICE_PAGE bytes a page is after
-                             `key`, and after `host_key` */
+    const int32_t *pairs; /* device memory, [n_page, 2], 8-byte aligned: how many times DEVICE_PAGE bytes a
+                             page is after `key`, and after `host_key` */
     int64_t n_page, n_head, d_head;
     bool up; /* to the device */
 } device_pages;

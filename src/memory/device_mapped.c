@@ -57,6 +57,7 @@ static nib_status map(device_mapped *m, void *host, uint64_t n_byte, nib_error *
 static nib_status mapped_alloc(device *d, uint64_t n_byte, bool sparse, void **out, nib_error *err) {
     (void)sparse;
     NIB_TRY(device_host_kind.alloc(device_host(), n_byte, false, out, err));
+    mem_prefer_huge(*out, n_byte);
     const nib_status status = map(of(d), *out, n_byte, err);
     if (status != NIB_OK)
         device_host_kind.free(device_host(), *out, n_byte);

@@ -25,6 +25,7 @@ typedef struct slot {
 
 struct kv_stage {
     kv_stage_setup setup;
+    device_watch watch;
     memory_region memory; /* slots, then the lists */
     slot slots[KV_STAGE_SLOTS];
     slot *held;         /* acquired; NULL: none */
@@ -36,11 +37,10 @@ struct kv_stage {
     part *parts;
     int n_row, n_part;
     size_t max_rows, max_parts, max_list;
-    int32_t *list;   /* the host's copy of: numbers of pages [n_page], pairs up, pairs down [n_page, 2] */
+    int32_t *list;   /* the host's copy of: pairs up, pairs down [n_page, 2], numbers of pages [n_page] */
     int64_t n_page;  /* of the pass */
     uint8_t *origin; /* pages on the host are numbered from here */
     int next_layer, next; /* the part that is loaded next; layer n_layer: none */
-    kv_stage_count count;
 };
 
 uint64_t kv_stage_bytes(uint64_t slot_bytes, uint64_t n_list) {
@@ -82,6 +82,11 @@ void kv_stage_close(kv_stage *s) {
     mem_free(s->parts);
     mem_free(s->list);
     mem_free(s);
+}
+
+void kv_stage_set_watch(kv_stage *s, const device_watch *watch) {
+    if (s)
+        s->watch = watch ? *watch : (device_watch){0};
 }
 
 /* ---- the parts of a pass ---- */
@@ -160,16 +165,16 @@ static nib_status list_part(kv_stage *s, part *p, int64_t *page, int64_t *n_up, 
                             nib_error *err) {
     const int64_t stride = (int64_t)(s->setup.stride / DEVICE_PAGE),
                   newest = (int64_t)(s->setup.newest / DEVICE_PAGE);
-    int32_t *const up = s->list + s->n_page, *const down = up + 2 * s->n_page;
+    int32_t *const up = s->list, *const down = up + 2 * s->n_page, *const number = down + 2 * s->n_page;
     int64_t here = 0;
     p->up = *n_up;
     p->down = *n_down;
     for (int i = p->first; i < p->end; i++) {
         const kv_stage_rows *r = &s->rows[i];
         for (int64_t n = 0; n < n_newest(s); n++, here += newest)
-            s->list[(*page)++] = (int32_t)here;
+            number[(*page)++] = (int32_t)here;
         for (int64_t n = 0; n < pages_of(r); n++, here += stride) {
-            s->list[(*page)++] = (int32_t)here;
+            number[(*page)++] = (int32_t)here;
             if (p->by_host)
                 continue;
             if (n < read_end(s, r))
@@ -238,7 +243,7 @@ static nib_status copy_reordered(kv_stage *s, const slot *x, bool up, nib_error 
     const part *p = &s->parts[x->part];
     const kv_layer *l = &s->paging->layers[x->layer];
     device *host = s->setup.host;
-    const int32_t *pairs = there(s) + s->n_page + (up ? 0 : 2 * s->n_page) + 2 * (up ? p->up : p->down);
+    const int32_t *pairs = there(s) + (up ? 0 : 2 * s->n_page) + 2 * (up ? p->up : p->down);
     const device_pages pages = {.key = x->at,
                                 .value = x->at + (l->value_at - l->key_at),
                                 .host_key = s->origin + l->key_at,
@@ -259,8 +264,6 @@ static nib_status copy_page(kv_stage *s, const kv_layer *l, uint8_t *here, uint8
     device *d = s->setup.device;
     const uint64_t bytes = 2 * (uint64_t)(l->value_at - l->key_at);
     uint8_t *host = page + l->key_at;
-    s->count.bytes += bytes;
-    ++*(up ? &s->count.n_loaded : &s->count.n_stored);
     return d->kind->copy(d, up ? DEVICE_LOAD_CACHE : DEVICE_STORE_CACHE, up ? here : host, up ? host : here,
                          bytes, err);
 }
@@ -289,7 +292,7 @@ static nib_status copy_sequence(kv_stage *s, int layer, const kv_stage_rows *r, 
     return NIB_OK;
 }
 
-static nib_status copy_part(kv_stage *s, const slot *x, bool up, nib_error *err) {
+static nib_status copy_sequences(kv_stage *s, const slot *x, bool up, nib_error *err) {
     uint8_t *at = x->at;
     if (s->paging->layers[x->layer].home == KV_HOME_HOST)
         return copy_reordered(s, x, up, err);
@@ -299,6 +302,27 @@ static nib_status copy_part(kv_stage *s, const slot *x, bool up, nib_error *err)
         at += bytes_of(s, r);
     }
     return NIB_OK;
+}
+
+/* Bytes of a part in a layer that are copied. */
+static uint64_t copied_bytes(const kv_stage *s, const slot *x, bool up) {
+    const part *p = &s->parts[x->part];
+    const kv_layer *l = &s->paging->layers[x->layer];
+    int64_t n = l->home == KV_HOME_STAGED ? 0 : up ? p->n_up : p->n_down;
+    for (int i = p->first; i < p->end && l->home == KV_HOME_STAGED; i++) {
+        const kv_stage_rows *r = &s->rows[i];
+        n += up ? read_end(s, r) : written_end(s, r) - r->first / KV_BLOCK;
+    }
+    return (uint64_t)n * 2 * (uint64_t)(l->value_at - l->key_at);
+}
+
+static nib_status copy_part(kv_stage *s, const slot *x, bool up, nib_error *err) {
+    const device_lane lane = up ? DEVICE_LOAD_CACHE : DEVICE_STORE_CACHE;
+    if (s->watch.begin)
+        NIB_TRY(s->watch.begin(s->watch.user, up ? "load keys and values" : "store keys and values", lane,
+                               true, copied_bytes(s, x, up), err));
+    NIB_TRY(copy_sequences(s, x, up, err));
+    return s->watch.end ? s->watch.end(s->watch.user, lane, err) : NIB_OK;
 }
 
 static nib_status load(kv_stage *s, slot *x, int layer, int p, nib_error *err) {
@@ -353,7 +377,7 @@ nib_status kv_stage_acquire(kv_stage *s, int layer, int64_t row, kv_stage_part *
     *out = (kv_stage_part){.key = x->at,
                            .value = x->at + (l->value_at - l->key_at),
                            .newest_value = x->at + (newest->value_at - newest->key_at),
-                           .pages = there(s),
+                           .pages = there(s) + 4 * s->n_page,
                            .end = s->parts[p].row_end};
     return NIB_OK;
 }
@@ -386,8 +410,4 @@ nib_status kv_stage_end(kv_stage *s, nib_error *err) {
     }
     kv_stage_clear(s);
     return status;
-}
-
-void kv_stage_counted(const kv_stage *s, kv_stage_count *out) {
-    *out = s->count;
 }

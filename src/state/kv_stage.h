@@ -19,6 +19,7 @@
 #ifndef NIB_STATE_KV_STAGE_H
 #define NIB_STATE_KV_STAGE_H
 
+#include "memory/watch.h"
 #include "state/kv_table.h"
 
 typedef struct kv_stage kv_stage;
@@ -46,6 +47,9 @@ typedef struct kv_stage_setup {
 /* NIB_E_NOFIT, NIB_E_NOMEM. */
 nib_status kv_stage_open(const kv_stage_setup *how, kv_stage **out, nib_error *err);
 void kv_stage_close(kv_stage *s); /* NULL is fine; the lanes must be empty */
+
+/* watch: told of the copies of each part; NULL: nobody. s NULL is fine. */
+void kv_stage_set_watch(kv_stage *s, const device_watch *watch);
 
 /* Rows of one sequence in a pass: positions [first, end) are written, those before them are read. */
 typedef struct kv_stage_rows {
@@ -75,11 +79,5 @@ nib_status kv_stage_acquire(kv_stage *s, int layer, int64_t row, kv_stage_part *
 nib_status kv_stage_release(kv_stage *s, nib_error *err);
 /* Ends a pass, also one that has failed: waits until the copies are complete. */
 nib_status kv_stage_end(kv_stage *s, nib_error *err);
-
-/* Pages copied since it was opened, those of the newest positions included. */
-typedef struct kv_stage_count {
-    uint64_t n_loaded, n_stored, bytes;
-} kv_stage_count;
-void kv_stage_counted(const kv_stage *s, kv_stage_count *out);
 
 #endif

@@ -410,6 +410,6 @@ uint64_t device_store_changes(const device_store *s) {
     return s->n_change;
 }
 
-void device_store_set_watch(device_store *s, const device_store_watch *watch) {
-    s->watch = watch ? *watch : (device_store_watch){0};
+void device_store_set_watch(device_store *s, const device_watch *watch) {
+    s->watch = watch ? *watch : (device_watch){0};
 }

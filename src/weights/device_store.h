@@ -18,6 +18,7 @@
 #define NIB_WEIGHTS_DEVICE_STORE_H
 
 #include "base/log.h"
+#include "memory/watch.h"
 #include "weights/device_blocks.h"
 
 typedef struct device_store device_store;
@@ -93,14 +94,7 @@ nib_status device_store_look(device_store *s, nib_error *err);
 /* Number of times that weights were loaded to other addresses, so launches with the earlier ones are void. */
 uint64_t device_store_changes(const device_store *s);
 
-/* Receives the begin and the end of each copy and of each arranging while a timeline is recorded; NULL:
- * nobody. */
-typedef struct device_store_watch {
-    nib_status (*begin)(void *user, const char *what, device_lane lane, bool link, uint64_t bytes,
-                        nib_error *err);
-    nib_status (*end)(void *user, device_lane lane, nib_error *err);
-    void *user;
-} device_store_watch;
-void device_store_set_watch(device_store *s, const device_store_watch *watch);
+/* watch: told of each copy and of each arranging; NULL: nobody. */
+void device_store_set_watch(device_store *s, const device_watch *watch);
 
 #endif

@@ -60,7 +60,7 @@ struct device_store {
     int n_locked;
     bool lock_tried, lock_failed;
     store_moved moved;
-    device_store_watch watch;
+    device_watch watch;
 };
 
 /* ---- device_store.c ---- */

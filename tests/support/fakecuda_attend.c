@@ -254,6 +254,8 @@ int fake_move(const cuda_move *a, cuda_stream s) {
     LAUNCH(s);
     if (fake.recording)
         return fake_misuse("pages that move are recorded");
+    if ((uintptr_t)a->pairs % 8)
+        return fake_misuse("pairs of pages are not aligned");
     fake.n_fresh = 0;
     fake.n_moved += a->n_page;
     fake_move_later(a, s);

@@ -164,6 +164,7 @@ static nib_status read_ahead(const cuda *c, double rate, nib_error *err) {
 void spans_drop(cuda *c) {
     if (c->base.store)
         device_store_set_watch(c->base.store, NULL);
+    kv_stage_set_watch(c->staged.stage, NULL);
     spans *s = c->spans;
     if (!s)
         return;
@@ -207,12 +208,12 @@ static nib_status begin(cuda *c, size_t max, nib_span_scale *scale, nib_error *e
     return read_ahead(c, scale->read_rate, err);
 }
 
-/* ---- copies of weights, which the store makes ---- */
+/* ---- copies of weights, keys and values, which their owners make ---- */
 
 static nib_status watch_begin(void *user, const char *what, device_lane lane, bool link, uint64_t bytes,
                               nib_error *err) {
     const cuda *c = user;
-    nib_span span = {.lane = lane == DEVICE_LOAD_WEIGHTS ? NIB_LANE_COPY : NIB_LANE_SIDE,
+    nib_span span = {.lane = lane == DEVICE_ARRANGE_WEIGHTS ? NIB_LANE_SIDE : NIB_LANE_COPY,
                      .link = link,
                      .bytes = (double)bytes};
     cuda_stream s;
@@ -235,9 +236,10 @@ nib_status spans_start(cuda *c, size_t max, nib_span_scale *scale, nib_error *er
     c->spans = mem_calloc(1, sizeof *c->spans);
     if (!c->spans)
         return nib_fail_nomem(err, sizeof *c->spans, "the trace");
-    const device_store_watch watch = {watch_begin, watch_end, c};
+    const device_watch watch = {watch_begin, watch_end, c};
     const nib_status status = begin(c, NUM_MAX(max, (size_t)1), scale, err);
     device_store_set_watch(c->base.store, &watch);
+    kv_stage_set_watch(c->staged.stage, &watch);
     if (status != NIB_OK)
         spans_drop(c);
     return status;
