@@ -82,12 +82,16 @@ static nib_status open_slots(nib_batch *b, const sequence_memory *memory, nib_er
     return NIB_OK;
 }
 
+/* If running sequences have keys and values in RAM, they need it, and copies of ended ones would delay them.
+ */
 static nib_status open_cache(nib_batch *b, uint64_t bytes, nib_error *err) {
     const device *d = b->driver.on.step->backend->device;
     device_info where;
     d->kind->info(d, &where);
     if (bytes == NIB_AUTO)
-        bytes = where.host_reads ? 0 : NUM_MIN(ledger_free(b->driver.on.ledger, NIB_TIER_RAM) / 4, CACHE_RAM);
+        bytes = where.host_reads || kv_paging_is_staged(kv_pool_paging(b->pages))
+                    ? 0
+                    : NUM_MIN(ledger_free(b->driver.on.ledger, NIB_TIER_RAM) / 4, CACHE_RAM);
     return kv_pool_keep(b->pages, bytes, &b->n_kept, err);
 }
 

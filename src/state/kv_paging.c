@@ -109,6 +109,13 @@ static uint64_t touched_of(type_id type, int64_t every, int64_t width, int64_t n
     return (uint64_t)num_round_up((int64_t)entries_page_bytes(type, every, width, n), SYSTEM_PAGE);
 }
 
+bool kv_paging_is_staged(const kv_paging *p) {
+    bool any = false;
+    for (int i = 0; i < p->n_layer; i++)
+        any = any || p->layers[i].home == KV_HOME_STAGED;
+    return any;
+}
+
 /* Codes are written a whole page at a time. */
 static uint64_t layer_touched(const kv_layer *l, int64_t n) {
     uint64_t bytes =

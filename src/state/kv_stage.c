@@ -210,33 +210,6 @@ static void advance(kv_stage *s, int layer, int p) {
     s->next_layer = s->paging->n_layer;
 }
 
-nib_status kv_stage_begin(kv_stage *s, nib_error *err) {
-    device *d = s->setup.device;
-    uint64_t most = 0;
-    int64_t page = 0, n_up = 0, n_down = 0;
-    device_mark listed;
-    for (int i = 0; i < s->n_row; i++)
-        most = NUM_MAX(most, bytes_of(s, &s->rows[i]));
-    if (most > s->setup.slot || s->n_page > s->setup.n_list)
-        NIB_TRY(reserve(s, most, s->n_page, err));
-    const size_t n = KV_STAGE_LIST * (size_t)s->n_page;
-    if (n == 0)
-        return NIB_OK;
-    if (mem_grow((void **)&s->list, &s->max_list, n, sizeof *s->list))
-        return nib_fail_nomem(err, n * sizeof *s->list, "a list of pages");
-    s->paging = kv_pool_paging(s->rows->kv->pool);
-    s->origin = s->rows->kv->on_host[0];
-    cut(s);
-    for (int i = 0; i < s->n_part; i++)
-        NIB_TRY(list_part(s, &s->parts[i], &page, &n_up, &n_down, err));
-    NIB_TRY(d->kind->copy(d, DEVICE_LOAD_CACHE, there(s), s->list, n * sizeof *s->list, err));
-    NIB_TRY(d->kind->mark(d, DEVICE_LOAD_CACHE, &listed, err));
-    NIB_TRY(d->kind->follow(d, DEVICE_COMPUTE, listed, err));
-    NIB_TRY(d->kind->follow(d, DEVICE_STORE_CACHE, listed, err));
-    advance(s, 0, 0);
-    return NIB_OK;
-}
-
 /* ---- copies ---- */
 
 static nib_status copy_reordered(kv_stage *s, const slot *x, bool up, nib_error *err) {
@@ -357,6 +330,33 @@ static nib_status load_ahead(kv_stage *s, nib_error *err) {
         if (s->slots[i].layer == NOTHING && s->next_layer < s->paging->n_layer)
             NIB_TRY(load(s, &s->slots[i], s->next_layer, s->next, err));
     return NIB_OK;
+}
+
+nib_status kv_stage_begin(kv_stage *s, nib_error *err) {
+    device *d = s->setup.device;
+    uint64_t most = 0;
+    int64_t page = 0, n_up = 0, n_down = 0;
+    device_mark listed;
+    for (int i = 0; i < s->n_row; i++)
+        most = NUM_MAX(most, bytes_of(s, &s->rows[i]));
+    if (most > s->setup.slot || s->n_page > s->setup.n_list)
+        NIB_TRY(reserve(s, most, s->n_page, err));
+    const size_t n = KV_STAGE_LIST * (size_t)s->n_page;
+    if (n == 0)
+        return NIB_OK;
+    if (mem_grow((void **)&s->list, &s->max_list, n, sizeof *s->list))
+        return nib_fail_nomem(err, n * sizeof *s->list, "a list of pages");
+    s->paging = kv_pool_paging(s->rows->kv->pool);
+    s->origin = s->rows->kv->on_host[0];
+    cut(s);
+    for (int i = 0; i < s->n_part; i++)
+        NIB_TRY(list_part(s, &s->parts[i], &page, &n_up, &n_down, err));
+    NIB_TRY(d->kind->copy(d, DEVICE_LOAD_CACHE, there(s), s->list, n * sizeof *s->list, err));
+    NIB_TRY(d->kind->mark(d, DEVICE_LOAD_CACHE, &listed, err));
+    NIB_TRY(d->kind->follow(d, DEVICE_COMPUTE, listed, err));
+    NIB_TRY(d->kind->follow(d, DEVICE_STORE_CACHE, listed, err));
+    advance(s, 0, 0);
+    return load_ahead(s, err);
 }
 
 nib_status kv_stage_acquire(kv_stage *s, int layer, int64_t row, kv_stage_part *out, nib_error *err) {
