@@ -286,7 +286,7 @@ static void caches_that_do_not_fit_are_staged(void **state) {
         if (n != cases[i].n_staged || s.n_staged != n || s.n_not_resident != cases[i].n_not_resident)
             fail_msg("case %zu: %d staged, %d not resident", i, n, s.n_not_resident);
         assert_int_equal(s.host, n * EACH);
-        assert_true(n == 0 || (s.stage_slot >= 16 * PAGE && s.stage_page == PAGE));
+        assert_true(n == 0 || (s.n_stage_page >= 16 && s.stage_page == PAGE));
         offload_split_clear(&s);
     }
 }

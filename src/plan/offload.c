@@ -173,13 +173,21 @@ static void count_caches(const offload_question *q, offload_split *s) {
     s->n_stage_list = q->n_page + q->n_table * (1 + N_NEWEST); /* an incomplete page of codes has a number */
 }
 
+/* Decides the size of the stage: the sequences, or the pages, that fit in its slots. Returns its bytes. */
 static uint64_t stage_bytes(const offload_question *q, offload_split *s) {
-    const uint64_t each = q->n_page_each ? NUM_MIN(q->n_page_each, q->n_page) : q->n_page;
-    const uint64_t one = kv_stage_sequence(s->stage_page, s->stage_newest, each + (q->n_table > 0));
-    const uint64_t all = NUM_MAX(q->n_table, 1) * one;
     const uint64_t most = NUM_MIN((uint64_t)OFFLOAD_STAGE_BYTES, q->capacity / OFFLOAD_STAGE_SHARE);
-    s->stage_slot = s->stage_page ? NUM_MAX(NUM_MIN(all, most / OFFLOAD_PAGE * OFFLOAD_PAGE), one) : 0;
-    return s->stage_page ? kv_stage_bytes(s->stage_slot, s->n_stage_list) : 0;
+    const uint64_t each = NUM_MAX(q->n_page_each ? NUM_MIN(q->n_page_each, q->n_page) : q->n_page, 1);
+    s->n_stage_page = s->n_stage_newest = 0;
+    if (s->stage_page == 0)
+        return 0;
+    s->n_stage_page = NUM_MAX(NUM_MIN(q->n_page, most / s->stage_page), each);
+    if (s->stage_newest > 0) {
+        const uint64_t one = kv_stage_slot(s->stage_page, each + 1, s->stage_newest, 1);
+        s->n_stage_newest = NUM_MAX(NUM_MIN(q->n_table, most / one), 1);
+        s->n_stage_page = s->n_stage_newest * (each + 1);
+    }
+    return kv_stage_bytes(kv_stage_slot(s->stage_page, s->n_stage_page, s->stage_newest, s->n_stage_newest),
+                          s->n_stage_list);
 }
 
 static bool fits(const offload_question *q, offload_split *s) {

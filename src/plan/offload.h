@@ -120,9 +120,10 @@ typedef struct offload_split {
     uint64_t stage_page, stage_newest; /* of the stage for their pages, and for those of layers computed in
                                           place in prompts: bytes of a page of one layer; 0: there is none.
                                           With codes: of a page of newest positions */
-    uint64_t stage_slot, n_stage_list; /* bytes of one of its slots; pages in its lists */
-    bool has_sketch;                   /* with a resident head only */
-    uint64_t weights, others;          /* total bytes of VRAM: weights; activations, keys and values */
+    uint64_t n_stage_page, n_stage_newest, n_stage_list; /* pages of one of its slots, sequences with newest
+                                                            positions there, pages in its lists */
+    bool has_sketch;                                     /* with a resident head only */
+    uint64_t weights, others; /* total bytes of VRAM: weights; activations, keys and values */
 } offload_split;
 
 /* Makes as many layers resident as fit beside two slots for the largest of the others; if none fits, the head

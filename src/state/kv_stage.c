@@ -47,16 +47,18 @@ uint64_t kv_stage_bytes(uint64_t slot_bytes, uint64_t n_list) {
     return KV_STAGE_SLOTS * slot_bytes + n_list * KV_STAGE_LIST * sizeof(int32_t) + DEVICE_PAGE;
 }
 
-static nib_status reserve(kv_stage *s, uint64_t slot_bytes, int64_t n_list, nib_error *err) {
+static nib_status reserve(kv_stage *s, int64_t n_page, int64_t n_list, nib_error *err) {
     kv_stage_setup *how = &s->setup;
-    how->slot = NUM_MAX(how->slot, slot_bytes);
+    how->n_page = NUM_MAX(how->n_page, n_page);
     how->n_list = NUM_MAX(how->n_list, n_list);
-    const uint64_t bytes = kv_stage_bytes(how->slot, (uint64_t)how->n_list);
+    const uint64_t each = kv_stage_slot(how->stride, (uint64_t)how->n_page, how->newest,
+                                        (uint64_t)how->n_newest),
+                   bytes = kv_stage_bytes(each, (uint64_t)how->n_list);
     memory_region_close(&s->memory);
     NIB_TRY(memory_region_open(&s->memory, how->device, how->ledger, NIB_OWNER_STAGING, bytes, false,
                                "keys and values on their way", err));
     for (int i = 0; i < KV_STAGE_SLOTS; i++)
-        s->slots[i].at = (uint8_t *)s->memory.at + (uint64_t)i * how->slot;
+        s->slots[i].at = (uint8_t *)s->memory.at + (uint64_t)i * each;
     return NIB_OK;
 }
 
@@ -108,8 +110,9 @@ static int64_t n_newest(const kv_stage *s) {
     return s->setup.newest ? KV_WINDOW / KV_BLOCK : 0;
 }
 
-static uint64_t bytes_of(const kv_stage *s, const kv_stage_rows *r) {
-    return kv_stage_sequence(s->setup.stride, s->setup.newest, (uint64_t)pages_of(r));
+/* Where the first page of a slot is that is not for newest positions. */
+static uint64_t pages_at(const kv_stage *s) {
+    return (uint64_t)(s->setup.n_newest * n_newest(s)) * s->setup.newest;
 }
 
 nib_status kv_stage_add(kv_stage *s, const kv_stage_rows *rows, nib_error *err) {
@@ -122,20 +125,24 @@ nib_status kv_stage_add(kv_stage *s, const kv_stage_rows *rows, nib_error *err) 
     return NIB_OK;
 }
 
+/* Whether one more sequence does not fit in a slot with the part; n_page: the pages of all. */
+static bool is_full(const kv_stage *s, const part *p, int64_t n_page) {
+    return n_page > s->setup.n_page || (s->setup.newest && p->end - p->first >= s->setup.n_newest);
+}
+
 /* Cuts the rows into parts. A part's rows are all computed by the host in layers that it computes, or none.
  */
 static void cut(kv_stage *s) {
-    uint64_t bytes = 0;
-    int64_t row = 0;
+    int64_t n_page = 0, row = 0;
     for (int i = 0; s->parts && i < s->n_row; i++) {
         const kv_stage_rows *r = &s->rows[i];
         part *now = s->n_part ? &s->parts[s->n_part - 1] : NULL;
-        if (!now || now->by_host != r->by_host || bytes + bytes_of(s, r) > s->setup.slot) {
+        if (!now || now->by_host != r->by_host || is_full(s, now, n_page + pages_of(r))) {
             now = &s->parts[s->n_part++];
             *now = (part){.first = i, .by_host = r->by_host};
-            bytes = 0;
+            n_page = 0;
         }
-        bytes += bytes_of(s, r);
+        n_page += pages_of(r);
         row += r->end - r->first;
         now->end = i + 1;
         now->row_end = row;
@@ -166,13 +173,13 @@ static nib_status list_part(kv_stage *s, part *p, int64_t *page, int64_t *n_up, 
     const int64_t stride = (int64_t)(s->setup.stride / DEVICE_PAGE),
                   newest = (int64_t)(s->setup.newest / DEVICE_PAGE);
     int32_t *const up = s->list, *const down = up + 2 * s->n_page, *const number = down + 2 * s->n_page;
-    int64_t here = 0;
+    int64_t here = (int64_t)(pages_at(s) / DEVICE_PAGE);
     p->up = *n_up;
     p->down = *n_down;
     for (int i = p->first; i < p->end; i++) {
         const kv_stage_rows *r = &s->rows[i];
-        for (int64_t n = 0; n < n_newest(s); n++, here += newest)
-            number[(*page)++] = (int32_t)here;
+        for (int64_t n = 0; n < n_newest(s); n++)
+            number[(*page)++] = (int32_t)(((i - p->first) * n_newest(s) + n) * newest);
         for (int64_t n = 0; n < pages_of(r); n++, here += stride) {
             number[(*page)++] = (int32_t)here;
             if (p->by_host)
@@ -189,7 +196,7 @@ static nib_status list_part(kv_stage *s, part *p, int64_t *page, int64_t *n_up, 
 }
 
 static int32_t *there(const kv_stage *s) {
-    return (int32_t *)(void *)(s->slots[0].at + KV_STAGE_SLOTS * s->setup.slot);
+    return (int32_t *)(void *)(s->slots[0].at + KV_STAGE_SLOTS * (s->slots[1].at - s->slots[0].at));
 }
 
 /* Whether the layer's pages come for the part. */
@@ -257,8 +264,6 @@ static nib_status copy_newest(kv_stage *s, int layer, const kv_stage_rows *r, ui
 static nib_status copy_sequence(kv_stage *s, int layer, const kv_stage_rows *r, uint8_t *at, bool up,
                                 nib_error *err) {
     const int64_t end = up ? read_end(s, r) : written_end(s, r);
-    NIB_TRY(copy_newest(s, layer, r, at, up, err));
-    at += (uint64_t)n_newest(s) * s->setup.newest;
     for (int64_t n = up ? 0 : r->first / KV_BLOCK; n < end; n++)
         NIB_TRY(copy_page(s, &s->paging->layers[layer], at + (uint64_t)n * s->setup.stride, r->kv->on_host[n],
                           up, err));
@@ -266,13 +271,15 @@ static nib_status copy_sequence(kv_stage *s, int layer, const kv_stage_rows *r, 
 }
 
 static nib_status copy_sequences(kv_stage *s, const slot *x, bool up, nib_error *err) {
-    uint8_t *at = x->at;
+    uint8_t *newest = x->at, *at = x->at + pages_at(s);
     if (s->paging->layers[x->layer].home == KV_HOME_HOST)
         return copy_reordered(s, x, up, err);
     for (int i = s->parts[x->part].first; i < s->parts[x->part].end; i++) {
         const kv_stage_rows *r = &s->rows[i];
+        NIB_TRY(copy_newest(s, x->layer, r, newest, up, err));
         NIB_TRY(copy_sequence(s, x->layer, r, at, up, err));
-        at += bytes_of(s, r);
+        newest += (uint64_t)n_newest(s) * s->setup.newest;
+        at += (uint64_t)pages_of(r) * s->setup.stride;
     }
     return NIB_OK;
 }
@@ -334,12 +341,11 @@ static nib_status load_ahead(kv_stage *s, nib_error *err) {
 
 nib_status kv_stage_begin(kv_stage *s, nib_error *err) {
     device *d = s->setup.device;
-    uint64_t most = 0;
-    int64_t page = 0, n_up = 0, n_down = 0;
+    int64_t most = 0, page = 0, n_up = 0, n_down = 0;
     device_mark listed;
     for (int i = 0; i < s->n_row; i++)
-        most = NUM_MAX(most, bytes_of(s, &s->rows[i]));
-    if (most > s->setup.slot || s->n_page > s->setup.n_list)
+        most = NUM_MAX(most, pages_of(&s->rows[i]));
+    if (most > s->setup.n_page || s->n_page > s->setup.n_list)
         NIB_TRY(reserve(s, most, s->n_page, err));
     const size_t n = KV_STAGE_LIST * (size_t)s->n_page;
     if (n == 0)

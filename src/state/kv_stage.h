@@ -26,22 +26,21 @@ typedef struct kv_stage kv_stage;
 
 enum { KV_STAGE_SLOTS = 2, KV_STAGE_LIST = 5 /* numbers in lists for a page: its own, two pairs */ };
 
-/* Bytes of device memory: slots of `slot` bytes, and lists for n_list pages. */
-uint64_t kv_stage_bytes(uint64_t slot, uint64_t n_list);
-/* Bytes of a slot for n_page pages of one sequence. */
-static inline uint64_t kv_stage_sequence(uint64_t stride, uint64_t newest, uint64_t n_page) {
-    return n_page * stride + KV_WINDOW / KV_BLOCK * newest;
+/* Bytes of a slot, and of device memory: slots, and lists for n_list pages. */
+static inline uint64_t kv_stage_slot(uint64_t stride, uint64_t n_page, uint64_t newest, uint64_t n_newest) {
+    return n_page * stride + n_newest * (KV_WINDOW / KV_BLOCK) * newest;
 }
+uint64_t kv_stage_bytes(uint64_t slot_bytes, uint64_t n_list);
 
-/* stride: bytes of a page of one layer in a slot, a multiple of DEVICE_PAGE; newest: the same of one of the
- * pages for the newest positions (layers with codes), otherwise 0. slot: bytes of a slot; n_list: pages of a
- * pass, those for the newest positions included. Both grow if a pass needs more. It takes kv_stage_bytes.
- * host: the memory of kv_pool_split. Everything is borrowed. */
+/* A slot has n_page pages of `stride` bytes, a multiple of DEVICE_PAGE; with codes before them pages of
+ * `newest` bytes for the newest positions of n_newest sequences, which kernels expect never to hold anything
+ * but halves. n_list: pages of a pass, those for the newest positions included. Numbers grow if a pass needs
+ * more. It takes kv_stage_bytes. host: the memory of kv_pool_split. Everything is borrowed. */
 typedef struct kv_stage_setup {
     device *device, *host;
     ledger *ledger;
-    uint64_t stride, newest, slot;
-    int64_t n_list;
+    uint64_t stride, newest;
+    int64_t n_page, n_newest, n_list;
 } kv_stage_setup;
 
 /* NIB_E_NOFIT, NIB_E_NOMEM. */

@@ -43,7 +43,8 @@ nib_status staged_reserve(cuda *c, nib_error *err) {
                                 .ledger = c->setup.ledger,
                                 .stride = split->stage_page,
                                 .newest = split->stage_newest,
-                                .slot = split->stage_slot,
+                                .n_page = (int64_t)split->n_stage_page,
+                                .n_newest = (int64_t)split->n_stage_newest,
                                 .n_list = (int64_t)split->n_stage_list};
     return kv_stage_open(&how, &c->staged.stage, err);
 }
