@@ -50,7 +50,9 @@ static nib_status logits_by(const char *name, const char *path, nib_engine_optio
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
     if (as == WITHOUT_WIDE)
         fake_cuda_without_wide();
-    NIB_TRY(engine_open(path, &o, internal, &e, err));
+    engine_internal both = internal ? *internal : (engine_internal){0};
+    both.expanded = true; /* the reference too */
+    NIB_TRY(engine_open(path, &o, &both, &e, err));
     logits_tokens(tokens, n, nib_engine_info(e)->n_vocab, 3);
     *out = as == GENERATED || as == OF_MANY ? logits_generated(e, tokens, n, (int)o.n_batch)
                                             : logits_of(e, tokens, n);

@@ -348,9 +348,39 @@ static void test_sizes(void **state) {
     assert_false(kv_page_bytes(TYPE_F32, INT64_C(1) << 40, INT64_C(1) << 20, &bytes));
 }
 
+/* Values that are the keys have the bits of values that are stored as such. */
+static void shared_keys_and_values(void **state) {
+    (void)state;
+    static const attend_case cases[] = {
+        {.n_head = 3, .n_kv = 1, .d = 36, .n_row = 5, .past = 300},
+        {.n_head = 40, .n_kv = 1, .d = 64, .n_row = 2, .past = 70, .window = 65},
+        {.n_head = 4, .n_kv = 2, .d = 20, .n_row = 70, .past = 0, .sink = 1}};
+    static const type_id types[] = {TYPE_F32, TYPE_F16};
+    EACH_OPS(t)
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
+        attend_case c = cases[i / 2];
+        c.type = types[i % 2];
+        problem p = problem_open(t, &c);
+        for (int64_t at = 0; at < c.past + c.n_row; at++)
+            t->kv_store(&p.args.kv, true, at, p.k + at * c.n_kv * c.d);
+        guarded want = attend_by(t, &p, c.n_head, c.n_row);
+        p.args.kv.shared = true;
+        p.args.kv.value_at = p.args.kv.key_at;
+        guarded whole = attend_by(t, &p, c.n_head, c.n_row), some = attend_by(t, &p, 1, 1);
+        const size_t bytes = (size_t)(c.n_row * c.n_head * c.d) * sizeof(float);
+        assert_memory_equal(whole.data, want.data, bytes);
+        assert_memory_equal(some.data, want.data, bytes);
+        guard_close(&want);
+        guard_close(&whole);
+        guard_close(&some);
+        problem_close(&p);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes), cmocka_unit_test(test_cases),
-                                       cmocka_unit_test(test_sink_limits), cmocka_unit_test(test_nan),
-                                       cmocka_unit_test(test_rewrite)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_sink_limits), cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_rewrite),     cmocka_unit_test(shared_keys_and_values)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

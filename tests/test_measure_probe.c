@@ -297,14 +297,17 @@ static void the_probe_sees_what_is_computed(void **state) {
     nib_engine_close(e);
 }
 
-/* A layer without attention has no queries, one that stores no keys and values has no values, and only a
- * dense feed-forward part (or a shared expert, which has no sum of its own) has neurons. */
+/* A layer without attention has no queries, one that stores no keys and values has no values, latent
+ * attention has no values of heads, and only a dense feed-forward part (or a shared expert, which
+ * has no sum of its own) has neurons. */
 static bool has_point(const block *b, int point) {
-    bool attends = false, stores = false, feeds = false, adds = false, beside = false, chooses = false;
+    bool attends = false, stores = false, latent = false, feeds = false, adds = false, beside = false,
+         chooses = false;
     for (int i = 0; i < b->program.n_op; i++) {
         const op *o = &b->program.ops[i];
         attends = attends || o->kind == OP_ATTENTION;
         stores = stores || op_stores(o);
+        latent = latent || (o->kind == OP_ATTENTION && o->u.attn.shared);
         beside = beside || o->kind == OP_EXPERTS;
         chooses = chooses || o->kind == OP_ROUTE;
         adds = adds || (o->kind == OP_ADD && o->out == REG_X);
@@ -316,7 +319,7 @@ static bool has_point(const block *b, int point) {
         return false;
     switch (point) {
     case PROBE_Q: return attends;
-    case PROBE_V: return stores;
+    case PROBE_V: return stores && !latent;
     case PROBE_HIDDEN:
     case PROBE_FFN: return feeds && !beside; /* the sum with experts has no point */
     default: return b->layer >= 0;

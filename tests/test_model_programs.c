@@ -349,7 +349,10 @@ static void lacking_ops(void **state) {
         char path[200];
         nib_error err = {0};
         snprintf(path, sizeof path, "tests/data/%s", cases[i].path);
-        model *m = open_model(path);
+        const logger silent = {0};
+        model *m = NULL;
+        if (model_open_headers(path, &silent, NULL, MODEL_WIDE | MODEL_EXPANDED, &m, &err) != NIB_OK)
+            fail_msg("%s", err.message);
         const nib_status status = backend_cuda.check_ops(m, &err);
         assert_int_equal(status, cases[i].lacks ? NIB_E_DEVICE : NIB_OK);
         if (cases[i].lacks && (!strstr(err.message, cases[i].lacks) || !strstr(err.message, "layer.0")))
@@ -358,11 +361,36 @@ static void lacking_ops(void **state) {
     }
 }
 
+/* The cache of latent attention has the row of low rank and the rotated part, as the key of one head. */
+static void rows_of_low_rank_are_cached(void **state) {
+    (void)state;
+    static const char *const paths[] = {"arch/deepseek_v2", "arch/deepseek_v3", "arch/glm4_moe_lite"};
+    const logger silent = {0};
+    for (int i = 0; i < 6; i++) {
+        char path[200];
+        int64_t k = 0, v = 0;
+        model *m = NULL;
+        snprintf(path, sizeof path, "tests/data/%s", paths[i % 3]);
+        assert_int_equal(model_open_headers(path, &silent, NULL, i < 3 ? 0 : MODEL_EXPANDED, &m, NULL),
+                         NIB_OK);
+        const hparams *hp = model_hparams(m);
+        model_kv_widths(m, 1, &k, &v);
+        assert_int_equal(k,
+                         i < 3 ? hp->kv_low_rank + hp->n_rot : hp->n_head * NUM_MAX(hp->d_head, hp->d_value));
+        assert_int_equal(v, i < 3 ? 0 : k);
+        model_close(m);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_programs),         cmocka_unit_test(the_rewrites),
-        cmocka_unit_test(registers_and_pieces), cmocka_unit_test(fused_rows_are_used_once),
-        cmocka_unit_test(layers_differ),        cmocka_unit_test(lacking_ops),
+        cmocka_unit_test(the_programs),
+        cmocka_unit_test(the_rewrites),
+        cmocka_unit_test(registers_and_pieces),
+        cmocka_unit_test(fused_rows_are_used_once),
+        cmocka_unit_test(layers_differ),
+        cmocka_unit_test(lacking_ops),
+        cmocka_unit_test(rows_of_low_rank_are_cached),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

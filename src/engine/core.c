@@ -71,6 +71,7 @@ nib_status core_begin(engine_core *e, const char *name, const engine_internal *i
     const plan *p = internal->plan;
     NIB_TRY(settings_make(&e->resolved, &e->requested, err));
     NIB_TRY(find_backend(e, p, err));
+    e->expanded = internal->expanded;
     if (p)
         NIB_TRY(core_blame_plan(&e->requested,
                                 settings_take_plan(&e->resolved, p, &e->requested, &e->log, err), err));
@@ -97,7 +98,9 @@ static nib_status check_ops(engine_core *e, nib_error *err) {
 static nib_status open_model(engine_core *e, const container_visitor *vocabulary, nib_error *err) {
     if (e->requested.vocab_only)
         return container_open_headers(e->path, &e->log, vocabulary, &e->container, err);
-    NIB_TRY(model_open_headers(e->path, &e->log, vocabulary, e->kind->no_integer_zeros, &e->m, err));
+    const unsigned form = (e->kind->no_integer_zeros ? MODEL_WIDE : 0) |
+                          (e->kind->no_latents || e->expanded ? MODEL_EXPANDED : 0);
+    NIB_TRY(model_open_headers(e->path, &e->log, vocabulary, form, &e->m, err));
     e->container = model_files(e->m);
     return check_ops(e, err);
 }

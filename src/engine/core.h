@@ -36,6 +36,7 @@ typedef struct engine_core {
     engine_text text;
     const backend_kind *kind; /* the chosen kind of back end */
     bool kind_is_auto;        /* nobody named it: a model that it cannot compute is left to the processor */
+    bool expanded;            /* engine_internal's */
     pool *threads;
     const residual_use *residuals; /* NULL: none */
     bool has_sketch;               /* the output head's sketch exists and is charged */

@@ -23,6 +23,7 @@ typedef struct engine_parts {
 typedef struct engine_internal {
     const plan *plan;  /* a plan to follow; NULL: none. Not needed after opening */
     int64_t n_row;     /* rows of a pass, for any context; 0: the options' n_batch */
+    bool expanded;     /* latent attention as for back ends that lack its products (MODEL_EXPANDED) */
     bool keep_nothing; /* every page of the weights is streamed, even if it would fit */
     /* RAM that will be charged later, instead of a session's; NULL: a session's. `parts` has no `step`
      * yet. */

@@ -61,6 +61,11 @@ nib_status prefix_key(const engine_core *e, const char *kernels, const kv_home *
     add_text(&h, requested->residual);
     add_text(&h, requested->residual_rule);
     add(&h, numbers, sizeof numbers);
+    for (int i = 0; i < model_n_kv_layer(e->m); i++) {
+        int64_t widths[2]; /* other versions may store another form */
+        model_kv_widths(e->m, i, &widths[0], &widths[1]);
+        add(&h, widths, sizeof widths);
+    }
     if (kv.layers)
         add(&h, kv.layers, (size_t)kv.n_layer);
     if (homes)

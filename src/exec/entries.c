@@ -16,7 +16,7 @@ typedef struct room {
 } room;
 
 static size_t page_bytes(int64_t d_head) {
-    return (size_t)(2 * kv_head_bytes(TYPE_F32, d_head));
+    return (size_t)kv_head_bytes(TYPE_F32, d_head);
 }
 
 size_t entries_attend_bytes(const op *o) {
@@ -32,11 +32,7 @@ static void open_room(const attend_args *a, room *r) {
     r->row = r->totals + each;
     for (int i = 0; i < PAGES; i++)
         r->pages[i] = (uint8_t *)(r->row + num_round_up(d, KV_LANES)) + (size_t)i * page_bytes(d);
-    r->kv = (kv_view){.pages = r->pages,
-                      .value_at = kv_head_bytes(TYPE_F32, d),
-                      .type = TYPE_F32,
-                      .n_kv_head = 1,
-                      .d_head = d};
+    r->kv = (kv_view){.pages = r->pages, .shared = true, .type = TYPE_F32, .n_kv_head = 1, .d_head = d};
 }
 
 static void join(const kernel_table *k, const attend_args *a, const room *r, int64_t h0, int64_t n,

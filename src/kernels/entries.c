@@ -191,6 +191,5 @@ void entries_gather(const kernel_table *t, const kv_view *kv, const float *chose
         const int64_t entry = chosen ? (int64_t)chosen[1 + first + i] : first + i;
         const float *from = read_entry(kv, false, entry, row);
         t->kv_store(to, false, i, from);
-        t->kv_store(to, true, i, from);
     }
 }

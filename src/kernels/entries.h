@@ -42,8 +42,8 @@ static inline int64_t entries_select_floats(const op *o) {
     return o->u.select.n_used + o->u.select.d_head;
 }
 
-/* Copies entries to f32 pages `to` as keys and values: the n from `first` on of those that `chosen` lists;
- * NULL: of all. */
+/* Copies entries to f32 pages `to` as keys that are the values: the n from `first` on of those that `chosen`
+ * lists; NULL: of all. */
 void entries_gather(const kernel_table *t, const kv_view *kv, const float *chosen, int64_t first, int64_t n,
                     float *row, const kv_view *to);
 

@@ -99,7 +99,8 @@ size_t linear_scratch_touched(const pack_format *f, int64_t n_row, int64_t k, bo
 
 /* Cached keys and values of one layer, in pages of KV_BLOCK positions. The layout within a page is internal
  * to the kernels (kv_layout.h): keys are in groups of 16 positions, transposed, so that lanes are positions.
- * A page has kv_page_bytes() for the keys and as many for the values, 64-byte aligned. kv_store writes it,
+ * A page has kv_page_bytes() for the keys and as many for the values, 64-byte aligned; if these are the keys
+ * (kv_view.shared), for the keys only. kv_store writes it,
  * attend reads it.
  *
  * f16, f32: a position of a head may be written again at any time. So a caller that keeps a shorter prefix
@@ -120,6 +121,7 @@ typedef struct kv_view {
     int64_t key_at, value_at; /* bytes into a page: where this layer's keys and values begin */
     type_id type;             /* TYPE_F16, TYPE_F32, TYPE_KV8 or TYPE_KV4: a kv_code_type */
     int64_t n_kv_head, d_head;
+    bool shared;  /* values are the keys; value_at is key_at */
     bool rotated; /* kv8h, kv4h: values are transformed (kv_layout.h) before they are stored, and outputs are
                      transformed back. The processor's kernels only */
     /* kv8, kv4: the newest positions in f16, block b in page b % 2 */

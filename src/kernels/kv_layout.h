@@ -107,7 +107,8 @@ static inline kv_view kv_recent(const kv_view *kv) {
                      .value_at = kv->recent_value_at,
                      .type = TYPE_F16,
                      .n_kv_head = kv->n_kv_head,
-                     .d_head = kv->d_head};
+                     .d_head = kv->d_head,
+                     .shared = kv->shared};
 }
 static inline int64_t kv_recent_block(int64_t page) {
     return page % (KV_WINDOW / KV_BLOCK);

@@ -27,11 +27,11 @@ op *emit_attention(builder *p, int layer, reg queries, bool slides) {
     return o;
 }
 
-static void scale_queries(builder *p, const layer_shape *shape) {
+static void scale_queries(builder *p, int64_t width) {
     const hparams *hp = &p->m->cfg.hp;
     if (hp->pos_scale == 0)
         return;
-    emit_value(p, OP_SCALE_POS, REG_Q, shape->n_head * hp->d_head, hp->pos_scale);
+    emit_value(p, OP_SCALE_POS, REG_Q, width, hp->pos_scale);
     p->ops[p->n - 1].u.num.every = hp->pos_scale_every;
     p->ops[p->n - 1].u.num.offset = (p->m->arch->flags & A_NOPE_BARE) != 0;
 }
@@ -62,16 +62,16 @@ static void gate_output(builder *p, int64_t q) {
 }
 
 /* Multi-head latent attention (DeepSeek V2, arXiv 2405.04434): keys and values come from one row of low rank,
- * and each key has a rotated part that all heads share. Heads of q and k begin with the rotated part.
- * in -> REG_O */
-static void latent_attention(builder *p, int layer, reg in) {
+ * and each key has a rotated part that all heads share. Heads of q begin with the rotated part.
+ *
+ * The cache has that row and that part, as the key and value of one head. Queries are multiplied by the
+ * matrices of the keys, and the sums of rows by those of the values (section 2.1.2): absorbed products. */
+
+/* in -> REG_Q [n_head * d_head], low_kv and k_turned, rotated */
+static void project_latent(builder *p, int layer, reg in) {
     const hparams *hp = &p->m->cfg.hp;
-    const layer_shape *shape = &p->m->cfg.shape[layer];
-    const int64_t n = hp->n_head, d = hp->d_head, turned = hp->n_rot, plain = d - turned, v = hp->d_value;
     const reg low_q = model_declare_reg(p->m, "low_q"), low_kv = model_declare_reg(p->m, "low_kv");
-    const reg k_turned = model_declare_reg(p->m, "k_turned"), k_plain = model_declare_reg(p->m, "k_plain");
-    const int64_t wide = shape->d_head; /* of heads in attention: the larger of keys and values */
-    const reg narrow = v < wide ? model_declare_reg(p->m, "narrow_v") : REG_V;
+    const reg k_turned = model_declare_reg(p->m, "k_turned");
     if (builder_has(p, SLOT_Q_A))
         emit_linear(p, SLOT_Q_A, low_q, in);
     else
@@ -83,16 +83,68 @@ static void latent_attention(builder *p, int layer, reg in) {
         emit_linear(p, SLOT_Q_B, REG_Q, low_q);
     }
     emit_norm(p, SLOT_KV_A_NORM, low_kv, low_kv, hp->kv_low_rank, 1);
+    if (p->m->cfg.layer[layer] & LAYER_NO_ROPE)
+        return;
+    emit_rope(p, REG_Q, hp->n_head, hp->d_head, 0);
+    emit_rope(p, k_turned, 1, hp->n_rot, 0);
+}
+
+void emit_groups(builder *p, op_kind kind, slot_id slot, reg out, reg in, int64_t n_group, int64_t n,
+                 int64_t k) {
+    op *o = emit(p, kind, out, in, n_group * n, n_group * k);
+    o->w = p->b->slot[slot].w;
+    o->u.experts.n_expert = o->u.experts.n_used = n_group;
+    o->u.experts.n = n;
+    o->u.experts.k = k;
+    o->u.experts.each = true;
+    o->cost.macs = (uint64_t)(n_group * n) * (uint64_t)k;
+}
+
+/* in -> REG_O */
+static void latent_attention(builder *p, int layer, reg in) {
+    const hparams *hp = &p->m->cfg.hp;
+    const layer_shape *shape = &p->m->cfg.shape[layer];
+    const int64_t n = hp->n_head, d = hp->d_head, turned = hp->n_rot, plain = d - turned, v = hp->d_value;
+    const int64_t low = hp->kv_low_rank, wide = shape->d_head;
+    const reg queries = model_declare_reg(p->m, "wide_q"), q_plain = model_declare_reg(p->m, "q_plain");
+    const reg q_low = model_declare_reg(p->m, "q_low"), sums = model_declare_reg(p->m, "low_sums");
+    project_latent(p, layer, in);
+    scale_queries(p, n * d);
+    emit_copy(p, REG_K, model_declare_reg(p->m, "k_turned"), 1, turned, turned, 0, wide, 0);
+    emit_copy(p, REG_K, model_declare_reg(p->m, "low_kv"), 1, low, low, turned, wide, 0);
+    emit_copy(p, q_plain, REG_Q, n, plain, d, 0, plain, 0);
+    p->ops[p->n - 1].u.copy.at_in = turned;
+    emit_groups(p, OP_SPREAD, SLOT_K, q_low, q_plain, n, low, plain);
+    emit_copy(p, queries, REG_Q, n, turned, d, 0, wide, 0);
+    emit_copy(p, queries, q_low, n, low, low, turned, wide, 0);
+    op *o = emit_attention(p, layer, queries, p->m->cfg.layer[layer] & LAYER_SLIDES);
+    o->in3 = REG_NONE;
+    o->u.attn.shared = true;
+    o->cost.act_bytes /= 2;
+    emit_copy(p, sums, REG_A, n, low, wide, 0, low, 0);
+    p->ops[p->n - 1].u.copy.at_in = turned;
+    emit_groups(p, OP_GROUPS, SLOT_V, REG_V, sums, n, v, low);
+    emit_linear(p, SLOT_O, REG_O, REG_V);
+    if (builder_has(p, SLOT_ATTN_POST_NORM))
+        emit_norm(p, SLOT_ATTN_POST_NORM, REG_O, REG_O, hp->d_model, 1);
+}
+
+/* The same for back ends without these products: keys and values of all heads, of equal width. in -> REG_O */
+static void expanded_attention(builder *p, int layer, reg in) {
+    const hparams *hp = &p->m->cfg.hp;
+    const layer_shape *shape = &p->m->cfg.shape[layer];
+    const int64_t n = hp->n_head, d = hp->d_head, turned = hp->n_rot, plain = d - turned, v = hp->d_value;
+    const reg low_kv = model_declare_reg(p->m, "low_kv"), k_turned = model_declare_reg(p->m, "k_turned");
+    const reg k_plain = model_declare_reg(p->m, "k_plain");
+    const int64_t wide = shape->d_head; /* of heads in attention: the larger of keys and values */
+    const reg narrow = v < wide ? model_declare_reg(p->m, "narrow_v") : REG_V;
+    const reg q = d < wide ? model_declare_reg(p->m, "wide_q") : REG_Q;
+    project_latent(p, layer, in);
+    scale_queries(p, n * d);
     emit_linear(p, SLOT_K, k_plain, low_kv);
     emit_linear(p, SLOT_V, narrow, low_kv);
-    if (!(p->m->cfg.layer[layer] & LAYER_NO_ROPE)) {
-        emit_rope(p, REG_Q, n, d, 0);
-        emit_rope(p, k_turned, 1, turned, 0);
-    }
-    scale_queries(p, shape);
     emit_copy(p, REG_K, k_turned, n, turned, 0, 0, wide, 0);
     emit_copy(p, REG_K, k_plain, n, plain, plain, turned, wide, wide - d);
-    const reg q = d < wide ? model_declare_reg(p->m, "wide_q") : REG_Q;
     if (d < wide)
         emit_copy(p, q, REG_Q, n, d, d, 0, wide, wide - d);
     if (v < wide)
@@ -113,7 +165,7 @@ void build_attention(builder *p, int layer, reg in) {
     int64_t q = shape->n_head * shape->d_head, kv = shape->n_kv_head * shape->d_head;
     bool slides = c->layer[layer] & LAYER_SLIDES;
     if (builder_has(p, SLOT_LOW_KV)) {
-        latent_attention(p, layer, in);
+        (p->m->expanded ? expanded_attention : latent_attention)(p, layer, in);
         return;
     }
     if (builder_has(p, SLOT_O_LOW)) {
@@ -154,7 +206,7 @@ void build_attention(builder *p, int layer, reg in) {
     if (norm_last && (turns || !bare))
         norm_heads(p, shape);
     if (!turns || !bare)
-        scale_queries(p, shape);
+        scale_queries(p, shape->n_head * hp->d_head);
     if (pads && stores)
         emit_copy(p, REG_V, narrow, shape->n_kv_head, v, v, 0, d, d - v);
     emit_attention(p, layer, REG_Q, slides);

@@ -40,19 +40,6 @@ static void choose(builder *p, int layer, reg chosen, reg queries, reg keys, reg
     o->u.select.scale = (float)(1 / sqrt((double)d * (double)n));
 }
 
-/* All groups of heads are projected to rows of low rank, each by its own matrix. */
-static void project_groups(builder *p, reg out) {
-    const hparams *hp = &p->m->cfg.hp;
-    const int64_t n = hp->o_low_rank, k = hp->n_head / hp->o_group * hp->d_head;
-    op *o = emit(p, OP_GROUPS, out, REG_A, hp->o_group * n, hp->o_group * k);
-    o->w = p->b->slot[SLOT_O_LOW].w;
-    o->u.experts.n_expert = o->u.experts.n_used = hp->o_group;
-    o->u.experts.n = n;
-    o->u.experts.k = k;
-    o->u.experts.each = true;
-    o->cost.macs = (uint64_t)(hp->o_group * n) * (uint64_t)k;
-}
-
 void build_compressed_attention(builder *p, int layer, reg in) {
     const hparams *hp = &p->m->cfg.hp;
     const uint8_t kind = p->m->cfg.layer[layer];
@@ -87,12 +74,14 @@ void build_compressed_attention(builder *p, int layer, reg in) {
         pool(p, SLOT_POOL_X, entry, x, gate, d, every, of_entries);
     }
     op *o = emit_attention(p, layer, REG_Q, true);
-    o->in3 = pooled ? entry : REG_K;
+    o->in3 = pooled ? entry : REG_NONE;
+    o->u.attn.shared = true;
+    o->cost.act_bytes /= 2;
     o->u.attn.every = pooled ? every : 0;
     o->u.attn.d_index = chooses ? hp->index_width : 0;
     o->u.attn.chosen = chosen;
     o->u.attn.n_chosen = hp->index_used;
     rotate(p, REG_A, n, d, table, true);
-    project_groups(p, low_o);
+    emit_groups(p, OP_GROUPS, SLOT_O_LOW, low_o, REG_A, hp->o_group, hp->o_low_rank, n / hp->o_group * d);
     emit_linear(p, SLOT_O, REG_O, low_o);
 }

@@ -38,6 +38,10 @@ void emit_copy(builder *p, reg out, reg in, int64_t n_group, int64_t n, int64_t 
 /* The layer's attention of these queries to REG_K and REG_V -> REG_A (build_attention.c). */
 op *emit_attention(builder *p, int layer, reg queries, bool slides);
 
+/* OP_GROUPS or OP_SPREAD with the slot's matrix (build_attention.c). */
+void emit_groups(builder *p, op_kind kind, slot_id slot, reg out, reg in, int64_t n_group, int64_t n,
+                 int64_t k);
+
 /* ---- the sub-layers: in -> REG_O ---- */
 void build_attention(builder *p, int layer, reg in); /* build_attention.c */
 /* build_compressed.c */

@@ -142,6 +142,7 @@ const char *op_name(op_kind kind) {
         [OP_ROUTE] = "route",
         [OP_EXPERTS] = "experts",
         [OP_GROUPS] = "groups",
+        [OP_SPREAD] = "spread",
         [OP_CONNECT] = "connect",
         [OP_POOL] = "pool",
         [OP_SELECT] = "select",

@@ -22,6 +22,7 @@ struct model {
     int64_t n_state; /* floats of one sequence's recurrent state */
     int n_site;      /* inputs of products (sites.h) in the blocks made so far */
     bool packed;     /* opened for conversion: matrices have the types of their packed forms */
+    bool expanded;   /* latent attention has keys and values of all heads */
     bool wide;       /* formats without integer zeros (pack_widen) */
 };
 

@@ -1,6 +1,5 @@
 /* latent.c - binds the weights of latent attention: rows of low rank from which queries, keys and values
  * come, and the part of the keys that is rotated. */
-#include "base/num.h"
 #include "model/binder.h"
 
 /* The rotated rows of each head of q are its last ones in files, and its first ones here. */
@@ -23,30 +22,6 @@ nib_status bind_latent_attention(binder *b, nib_error *err) {
     NIB_TRY(bind_rows(b, SLOT_KV_B, SLOT_K, n * both, low, &k, 1, err));
     NIB_TRY(bind_rows(b, SLOT_KV_B, SLOT_V, n * both, low, &values, 1, err));
     return bind_linear(b, SLOT_O, d_model, n * v, SLOT_COUNT, 0, err);
-}
-
-/* The matrices of o_group groups of heads are one under the other, each padded to whole panels with rows that
- * repeat its first ones, whose outputs are not used. */
-static nib_status bind_groups(binder *b, slot_id slot, int64_t n, int64_t k, nib_error *err) {
-    const int64_t n_group = b->m->cfg.hp.o_group, each = num_round_up(n, PACK_PANEL);
-    const arch_tensor *row = bind_row(b, slot);
-    const container_tensor *t = bind_find(b, row, 0, ".weight");
-    const int64_t n_pad = num_div_up(each - n, n);
-    weight *w = NULL;
-    weight_piece *p = NULL;
-    if (t == NULL)
-        return bind_missing(b, row, ".weight", err);
-    if (!bind_has_shape(t, n_group * n, k))
-        return bind_wrong_shape(t, n_group * n, k, err);
-    NIB_TRY(bind_new_weight(b, slot_name(slot), (int)(n_group * (1 + n_pad)), &w, &p, err));
-    for (int64_t g = 0; g < n_group; g++) {
-        *p++ = (weight_piece){t, g * n, n};
-        for (int64_t i = 0; i < each - n; i += n)
-            *p++ = (weight_piece){t, g * n, NUM_MIN(n, each - n - i)};
-    }
-    b->out->slot[slot].there = true;
-    b->out->slot[slot].w = b->out->n;
-    return bind_finish_matrix(b, w, t, n_group * each, k, false, err);
 }
 
 /* What makes entries of `width` channels; overlaps: of two halves. first: its slots in the order of
@@ -77,6 +52,7 @@ nib_status bind_compressed_attention(binder *b, nib_error *err) {
         NIB_TRY(bind_linear(b, SLOT_INDEX_Q, hp->index_head * hp->index_width, low, SLOT_COUNT, 0, err));
         NIB_TRY(bind_exact(b, SLOT_INDEX_W, hp->index_head, d, err));
     }
-    NIB_TRY(bind_groups(b, SLOT_O_LOW, hp->o_low_rank, n / hp->o_group * width, err));
+    NIB_TRY(bind_linear(b, SLOT_O_LOW, hp->o_group * hp->o_low_rank, n / hp->o_group * width, SLOT_COUNT, 0,
+                        err));
     return bind_linear(b, SLOT_O, d, hp->o_group * hp->o_low_rank, SLOT_COUNT, 0, err);
 }

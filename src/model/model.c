@@ -272,7 +272,7 @@ static nib_status find_name(model *m, nib_error *err) {
 static nib_status read_model(model *m, const logger *log, nib_error *err) {
     NIB_TRY(find_name(m, err));
     NIB_TRY(container_get_kind(m->c) == CONTAINER_GGUF ? find_gguf_arch(m, err) : find_hf_arch(m, err));
-    const config_source source = {m->c, m->arch, m->gguf_arch, &m->mem};
+    const config_source source = {m->c, m->arch, m->gguf_arch, &m->mem, m->expanded};
     NIB_TRY(config_read(&source, &m->cfg, err));
     NIB_TRY(make_blocks(m, err));
     NIB_TRY(sites_check_advice(m, err));
@@ -296,12 +296,13 @@ static nib_status refuse_packed(const model *m, nib_error *err) {
 }
 
 static nib_status open_any(const char *path, const logger *log, const container_visitor *vocabulary,
-                           bool packed, bool wide, model **out, nib_error *err) {
+                           bool packed, unsigned form, model **out, nib_error *err) {
     model *m = mem_calloc(1, sizeof *m);
     if (m == NULL)
         return nib_fail_nomem(err, sizeof *m, "a model");
     arena_init(&m->mem);
-    m->wide = wide;
+    m->wide = form & MODEL_WIDE;
+    m->expanded = form & MODEL_EXPANDED;
     name_registers(m);
     nib_status status = container_open_headers(path, log, vocabulary, &m->c, err);
     if (status == NIB_OK) {
@@ -320,16 +321,16 @@ static nib_status open_any(const char *path, const logger *log, const container_
 }
 
 nib_status model_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
-                              bool wide, model **out, nib_error *err) {
-    return open_any(path, log, vocabulary, false, wide, out, err);
+                              unsigned form, model **out, nib_error *err) {
+    return open_any(path, log, vocabulary, false, form, out, err);
 }
 
 nib_status model_open_packed(const char *path, const logger *log, model **out, nib_error *err) {
-    return open_any(path, log, NULL, true, false, out, err);
+    return open_any(path, log, NULL, true, 0, out, err);
 }
 
 nib_status model_open(const char *path, const logger *log, model **out, nib_error *err) {
-    return model_open_headers(path, log, NULL, false, out, err);
+    return model_open_headers(path, log, NULL, 0, out, err);
 }
 
 void model_close(model *m) {
@@ -390,8 +391,10 @@ void model_kv_widths(const model *m, int kv_layer, int64_t *k_width, int64_t *v_
     const program *p = &m->blocks[kv_layer + 1].program;
     *k_width = *v_width = 0; /* a layer without attention, or one that uses another's */
     for (int i = 0; i < p->n_op; i++)
-        if (p->ops[i].kind == OP_ATTENTION && op_stores(&p->ops[i]))
-            *k_width = *v_width = p->ops[i].u.attn.n_kv_head * p->ops[i].u.attn.d_head;
+        if (p->ops[i].kind == OP_ATTENTION && op_stores(&p->ops[i])) {
+            *k_width = p->ops[i].u.attn.n_kv_head * p->ops[i].u.attn.d_head;
+            *v_width = p->ops[i].u.attn.shared ? 0 : *k_width;
+        }
 }
 
 uint64_t model_state_bytes(const model *m) {

@@ -71,7 +71,8 @@ typedef enum op_kind {
                   the scores for the choice only; w2 multiplies the weights (kernels/route.h). w: the experts
                   of each token are listed, [n_vocab, n_used] */
     OP_EXPERTS, /* out = in . w[e]^T + b[e] for the chosen experts e = in2 (u.experts) */
-    OP_GROUPS,  /* the same for all of n_expert groups in order, each with its own part of in */
+    OP_GROUPS,  /* out part g = in part g . w[g]^T for all n_expert groups; w[g] are n rows of w */
+    OP_SPREAD,  /* out part g = in part g . w[g] for all n_expert groups; w[g] are k rows of w */
     OP_COUNT
 } op_kind;
 
@@ -138,6 +139,7 @@ typedef struct op {
             float scale, softcap;
             float alibi_max_bias; /* 0: no ALiBi */
             float alibi_scale;    /* factor of the slopes; 0 means 1 */
+            bool shared; /* values are the keys: only these are stored, and in3 is not read for values */
             /* Compressed attention: beside the window a row sees entries, one for `every` positions, which
              * are both keys and values. in3 has the entry that ends at the row, and values are the keys. */
             int64_t every;   /* 0: there are none */
@@ -180,7 +182,7 @@ typedef struct op {
         } route;
         struct { /* w: the matrices of all experts one under the other, each [n, k], padded to whole panels */
             int64_t n_expert, n_used;
-            int64_t n, k; /* outputs and inputs of one expert */
+            int64_t n, k; /* outputs and inputs of one expert, or of one group */
             bool each;    /* in has n_used parts of k, one for each chosen expert; else all read the same k */
             bool sum;     /* out is the sum over the chosen experts; else it has n_used parts of n */
             bool weighted; /* an expert's output is multiplied by its weight */
@@ -270,11 +272,11 @@ enum { ROUTE_MAX_EXPERT = 1024, ROUTE_MAX_USED = 64, MIX_MAX = 16, ROPE_MAX = 1 
 
 /* Whether the op multiplies by a matrix, which is read as a whole or expert by expert. */
 static inline bool op_is_product(const op *o) {
-    return o->kind == OP_LINEAR || o->kind == OP_EXPERTS || o->kind == OP_GROUPS;
+    return o->kind == OP_LINEAR || o->kind == OP_EXPERTS || o->kind == OP_GROUPS || o->kind == OP_SPREAD;
 }
 /* Whether its inputs and outputs are those of several matrices (u.experts). */
 static inline bool op_is_stacked(const op *o) {
-    return o->kind == OP_EXPERTS || o->kind == OP_GROUPS;
+    return o->kind == OP_EXPERTS || o->kind == OP_GROUPS || o->kind == OP_SPREAD;
 }
 /* The bytes of weights that the op reads for n_row rows together. Most ops read the same for any number. Of
  * experts the number is expected, for choices without preference. */

@@ -40,16 +40,19 @@ static bool place_layer(kv_layer *layer, const op *o, type_id type, uint64_t *at
     if (!kv_page_bytes(type, o->u.attn.n_kv_head, o->u.attn.d_head, &each) || each > INT64_MAX / 4)
         return false;
     each = (uint64_t)num_round_up((int64_t)each, 64);
+    const bool shared = o->u.attn.shared;
+    const uint64_t both = shared ? each : 2 * each;
     *layer = (kv_layer){.key_at = (int64_t)*at,
-                        .value_at = (int64_t)(*at + each),
+                        .value_at = (int64_t)(*at + both - each),
+                        .shared = shared,
                         .n_kv_head = o->u.attn.n_kv_head,
                         .d_head = o->u.attn.d_head,
                         .type = type,
-                        .entry_at = (int64_t)(*at + 2 * each),
-                        .index_at = (int64_t)(*at + 2 * each + entries),
+                        .entry_at = (int64_t)(*at + both),
+                        .index_at = (int64_t)(*at + both + entries),
                         .every = o->u.attn.every,
                         .d_index = o->u.attn.d_index};
-    return num_add_u64(*at, 2 * each + entries + index, at) && *at <= INT64_MAX / 4;
+    return num_add_u64(*at, both + entries + index, at) && *at <= INT64_MAX / 4;
 }
 
 /* Computes the page's size, and the layers' places if p->layers is not NULL. homes NULL: no layer is on the
@@ -118,8 +121,9 @@ bool kv_paging_is_staged(const kv_paging *p) {
 
 /* Codes are written a whole page at a time. */
 static uint64_t layer_touched(const kv_layer *l, int64_t n) {
-    uint64_t bytes =
-        kv_is_coded(l->type) ? 0 : 2 * kv_page_touched(l->type, l->n_kv_head, l->d_head, n, SYSTEM_PAGE);
+    const uint64_t each =
+        kv_is_coded(l->type) ? 0 : kv_page_touched(l->type, l->n_kv_head, l->d_head, n, SYSTEM_PAGE);
+    uint64_t bytes = l->shared ? each : 2 * each;
     if (l->every > 0)
         bytes += touched_of(l->type, l->every, l->d_head, n) + touched_of(l->type, l->every, l->d_index, n);
     return bytes;

@@ -27,6 +27,7 @@ typedef struct kv_layer {
     bool slides;                /* in the page's part for layers with a window */
     int64_t entry_at, index_at; /* compressed attention: entries and their index keys (kernels/entries.h) */
     int64_t every, d_index;
+    bool shared; /* values are the keys, at key_at */
 } kv_layer;
 
 typedef struct kv_paging {

@@ -126,10 +126,11 @@ static void fill_views(kv_table *t) {
                                  .entry_at = at->entry_at,
                                  .index_at = at->index_at,
                                  .every = at->every,
+                                 .shared = at->shared,
                                  .d_index = at->d_index};
         if (!kv_is_coded(at->type) || at->n_kv_head == 0)
             continue;
-        t->layers[i].rotated = kv_is_rotated(at->type);
+        t->layers[i].rotated = kv_is_rotated(at->type) && !at->shared; /* of values only */
         t->layers[i].recent = at->home ? t->recent_on_host : t->recent_at;
         t->layers[i].recent_key_at = t->recent.layers[i].key_at;
         t->layers[i].recent_value_at = t->recent.layers[i].value_at;
@@ -233,7 +234,8 @@ static nib_status copy_layer(device *d, const kv_layer *l, uint8_t *to, const ui
     for (int64_t h = 0; h < l->n_kv_head && !kv_is_coded(l->type); h++) {
         const int64_t k = l->key_at + h * head, v = l->value_at + h * head;
         NIB_TRY(d->kind->copy(d, DEVICE_COMPUTE, to + k, from + k, (uint64_t)(keys * row), err));
-        NIB_TRY(d->kind->copy(d, DEVICE_COMPUTE, to + v, from + v, (uint64_t)(n * row), err));
+        if (!l->shared)
+            NIB_TRY(d->kind->copy(d, DEVICE_COMPUTE, to + v, from + v, (uint64_t)(n * row), err));
     }
     if (l->every == 0)
         return NIB_OK;

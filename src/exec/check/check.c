@@ -54,7 +54,7 @@ static void *take(uint8_t *base, uint64_t *at, int64_t rows, uint64_t each) {
 }
 
 static uint64_t lay_out_rows(check *c, const layout *l, const backend_rows *rows, uint8_t *base) {
-    const int64_t wide = num_round_up(widest(l), 16);
+    const int64_t wide = num_round_up(widest(l), 16) + PACK_PANEL; /* groups begin within a panel */
     int64_t longest = 1;
     uint64_t at = 0;
     for (int r = 0; r < model_n_reg(layout_model(l)); r++)

@@ -173,20 +173,37 @@ static void experts(const walk *w, const op *o) {
     }
 }
 
-/* All groups, one after the other. */
+/* All groups, one after the other. A group's rows may begin within a panel. */
 static void groups(const walk *w, const op *o) {
     const view *all = &w->c->views[o->w];
     const int64_t n = o->u.experts.n, k = o->u.experts.k;
     uint64_t bytes;
     for (int64_t g = 0; g < o->u.experts.n_expert; g++) {
+        const int64_t first = g * n / PACK_PANEL * PACK_PANEL, before = g * n - first;
         view v = *all;
-        v.n = num_round_up(n, PACK_PANEL);
-        pack_bytes(&v.format, v.n, v.k, &bytes);
-        v.data = (const uint8_t *)all->data + (uint64_t)g * bytes;
-        v.n = n;
+        pack_bytes(&v.format, PACK_PANEL, v.k, &bytes);
+        v.data = (const uint8_t *)all->data + (uint64_t)(first / PACK_PANEL) * bytes;
+        v.n = before + n;
         product(w,
-                &(one_product){
-                    .of = weight_of(w, o), .v = &v, .x = at(w, o->in) + g * k, .y = at(w, o->out) + g * n});
+                &(one_product){.of = weight_of(w, o), .v = &v, .x = at(w, o->in) + g * k, .y = w->c->expert});
+        float *out = at(w, o->out) + g * n;
+        if (o->adds)
+            w->c->ref->add(out, w->c->expert + before, 1, out, n);
+        else
+            memcpy(out, w->c->expert + before, (size_t)n * sizeof *out);
+    }
+}
+
+static void spread(const walk *w, const op *o) {
+    const int64_t n = o->u.experts.n, k = o->u.experts.k;
+    for (int64_t i = 0; i < o->u.experts.n_expert * k; i++) {
+        float *out = at(w, o->out) + i / k * n;
+        const float x = at(w, o->in)[i];
+        pack_read_row(&w->c->views[o->w], i, w->c->row);
+        if (i % k == 0 && !o->adds)
+            w->c->ref->scale(w->c->row, x, out, n);
+        else
+            w->c->ref->add(out, w->c->row, x, out, n);
     }
 }
 
@@ -238,11 +255,13 @@ static void store(const walk *w, const op *o, const kv_view *kv) {
     const kernel_table *k = w->c->ref;
     const bool is_last = (w->position + 1) % KV_BLOCK == 0;
     k->kv_store(kv, false, w->position, at(w, o->in2));
-    k->kv_store(kv, true, w->position, at(w, o->u.attn.every ? o->in2 : o->in3));
+    if (!kv->shared)
+        k->kv_store(kv, true, w->position, at(w, o->in3));
     if (o->u.attn.every)
         entries_store(kv, false, w->position, at(w, o->in3));
-    for (int64_t i = 0; kv_is_coded(kv->type) && is_last && i < 2 * kv->n_kv_head; i++)
-        k->kv_pack(kv, i % 2, i / 2, w->position / KV_BLOCK);
+    const int64_t kinds = kv->shared ? 1 : 2;
+    for (int64_t i = 0; kv_is_coded(kv->type) && is_last && i < kinds * kv->n_kv_head; i++)
+        k->kv_pack(kv, i % kinds, i / kinds, w->position / KV_BLOCK);
 }
 
 static nib_status attend(const walk *w, const op *o, nib_error *err) {
@@ -334,6 +353,7 @@ static nib_status run_op(const walk *w, const op *o, nib_error *err) {
         break;
     case OP_EXPERTS: experts(w, o); break;
     case OP_GROUPS: groups(w, o); break;
+    case OP_SPREAD: spread(w, o); break;
     case OP_ROPE: rotate(w, o); break;
     case OP_ACT: k->act(o->u.act.kind, x, out, o->n); break;
     case OP_GATE: k->gate(o->u.act.kind, x, y, out, o->n); break;

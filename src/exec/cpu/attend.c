@@ -52,8 +52,8 @@ static void store_kv(worker *w, const op *o, stride rows) {
     for (int i = 0; next_part(c, o, &i, rows.from, rows.max, &p); at += p.n_row)
         for (int64_t r = NUM_MAX(r0 - at, 0); r < NUM_MIN(r1 - at, p.n_row); r++) {
             k->kv_store(p.kv, false, p.position + r, worker_at(w, o->in2, p.row + r, width));
-            k->kv_store(p.kv, true, p.position + r,
-                        worker_at(w, o->u.attn.every ? o->in2 : o->in3, p.row + r, width));
+            if (!o->u.attn.shared)
+                k->kv_store(p.kv, true, p.position + r, worker_at(w, o->in3, p.row + r, width));
             if (o->u.attn.every)
                 entries_store(p.kv, false, p.position + r, worker_at(w, o->in3, p.row + r, width));
         }
@@ -76,10 +76,11 @@ static void pack_kv(worker *w, const op *o, stride rows) {
     worker_enter(w, (access[]){{RES_KV, SPLIT_OTHER, true}}, 1);
     at = 0;
     for (int i = 0; next_part(c, o, &i, rows.from, rows.max, &p);) {
-        const int64_t each = p.kv->n_kv_head * 2, n = blocks_filled(&p) * each;
+        const int64_t kinds = p.kv->shared ? 1 : 2; /* keys, and values */
+        const int64_t each = p.kv->n_kv_head * kinds, n = blocks_filled(&p) * each;
         for (int64_t k = 0; k < n; k++)
             if ((at + k) % w->n_thread == w->thread)
-                w->j->e->kernels->kv_pack(p.kv, k % 2, k / 2 % p.kv->n_kv_head,
+                w->j->e->kernels->kv_pack(p.kv, k % kinds, k / kinds % p.kv->n_kv_head,
                                           p.position / KV_BLOCK + k / each);
         at += n;
     }
@@ -339,7 +340,7 @@ static void list_prefetches(worker *w, const op *o) {
             continue;
         for (int64_t half = 0; half < 2 * num_div_up(n, KV_BLOCK); half++) /* a page's keys, its values */
             for (int64_t h = 0; h < kv->n_kv_head; h++)
-                if ((item + h) % w->n_thread == w->thread)
+                if ((item + h) % w->n_thread == w->thread && !(kv->shared && half % 2))
                     add_prefetch(s, kv, half % 2, h, half / 2,
                                  NUM_MIN(n - half / 2 * KV_BLOCK, (int64_t)KV_BLOCK));
         item += kv->n_kv_head;

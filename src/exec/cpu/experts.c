@@ -6,8 +6,8 @@
  * their numbers; experts that the pager gives in another order are computed apart and added at the end. So
  * the bits of a row depend on the row alone, as those of other products do.
  *
- * Groups are experts that every row uses. Their matrices are one ordinary matrix, which may come in pieces of
- * rows (job.part). */
+ * Groups (OP_GROUPS, OP_SPREAD) are experts that every row uses. Their matrices are one ordinary matrix,
+ * whose panels may belong to two groups, and which may come in pieces of rows (job.part). */
 #include "exec/cpu/worker.h"
 
 #include "base/num.h"
@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-enum { COLUMNS = EXPERT_COLUMNS };
+enum { COLUMNS = EXPERT_COLUMNS - PACK_PANEL };
 
 /* The experts of an op that are computed in this job: of those that are in memory the ones that a row has
  * chosen. */
@@ -44,7 +44,7 @@ int experts_chosen(const job *j, const op *o, expert_use *uses) {
 
 /* The expert at place i of a row. */
 static int64_t expert_at(const worker *w, const op *o, int64_t r, int64_t i) {
-    return o->kind == OP_GROUPS ? i : route_expert(worker_at(w, o->in2, r, 2 * o->u.experts.n_used), i);
+    return o->kind != OP_EXPERTS ? i : route_expert(worker_at(w, o->in2, r, 2 * o->u.experts.n_used), i);
 }
 
 static expert_rows *memory_of(const worker *w) {
@@ -80,13 +80,16 @@ static active active_of(const worker *w, const op *o) {
     return a;
 }
 
-/* Columns [c0, c1) of expert e. */
-static view columns_of(const worker *w, const op *o, int64_t e, int64_t c0, int64_t c1) {
+/* Columns [c0, c1) of expert e. Panels of groups may begin with columns of the group before: *before is their
+ * number. */
+static view columns_of(const worker *w, const op *o, int64_t e, int64_t c0, int64_t c1, int64_t *before) {
     const job *j = w->j;
     view all;
+    *before = 0;
     if (o->kind == OP_GROUPS) {
-        const int64_t before = e * num_round_up(o->u.experts.n, PACK_PANEL) - j->part_row;
-        return product_view(j->part ? j->part : &j->cell->views[o->w], before + c0, before + c1);
+        const int64_t first = e * o->u.experts.n + c0 - j->part_row;
+        *before = first % PACK_PANEL;
+        return product_view(j->part ? j->part : &j->cell->views[o->w], first - *before, first - c0 + c1);
     }
     all = j->taken ? pager_expert(j->e->pager, j->cell->block, o->w, (int32_t)e)
                    : page_layout_expert(&j->cell->views[o->w], o->u.experts.n_expert, e);
@@ -198,24 +201,24 @@ static void multiply(worker *w, const active *a, int64_t e, const int32_t *pairs
     const bool tile = w->j->cell->views[o->w].format.layout == PACK_TILE;
     const act_rows rows = !tile ? (act_rows){0} : n == 1 ? row_of(w, o, pairs[0]) : gather(w, o, pairs, n);
     const float *x = tile ? NULL : gather_floats(w, o, pairs, n);
-    float *direct = n == 1 ? direct_to(w, o, pairs[0]) : NULL;
-    for (int64_t c0 = n0, c1; c0 < n1; c0 = c1) {
+    float *direct = n == 1 && o->kind == OP_EXPERTS ? direct_to(w, o, pairs[0]) : NULL;
+    for (int64_t c0 = n0, c1, before; c0 < n1; c0 = c1) {
         c1 = direct ? n1 : NUM_MIN(c0 + COLUMNS, n1);
-        const view part = columns_of(w, o, e, c0, c1);
+        const view part = columns_of(w, o, e, c0, c1, &before);
         linear_args args = {.w = &part,
                             .x = x,
                             .ldx = o->u.experts.k,
                             .q = {rows.codes, n, o->u.experts.k, w->acts.format},
                             .bias = bias ? bias + e * o->u.experts.n + c0 : NULL,
                             .y = direct ? direct + c0 : m->y,
-                            .ldy = c1 - c0,
+                            .ldy = before + c1 - c0,
                             .n_row = n,
                             .sliced = w->j->e->sliced,
                             .scratch = w->scratch,
                             .ahead = w->j->ahead};
         product_of_rows(w, &rows, &args);
         for (int64_t i = 0; i < n; i++)
-            put(w, o, pairs[i], args.y + i * args.ldy, c0, c1);
+            put(w, o, pairs[i], args.y + i * args.ldy + before, c0, c1);
     }
 }
 
@@ -232,6 +235,48 @@ static void run_panels(worker *w, const active *a, int64_t begin, int64_t end) {
         const int64_t i = p / a->n_panel, from = i * a->n_panel;
         until = NUM_MIN(end, from + a->n_panel);
         run_expert(w, a, a->e[i], (p - from) * PACK_PANEL, NUM_MIN((until - from) * PACK_PANEL, n));
+    }
+}
+
+/* Rows of the matrix of groups in this job. */
+static int64_t matrix_rows(const worker *w, const op *o) {
+    return w->j->part ? w->j->part->n : w->j->cell->views[o->w].n;
+}
+
+/* Panels [begin, end) of the job's rows of the matrix. */
+static void run_groups(worker *w, const active *a, int64_t begin, int64_t end) {
+    const int64_t n = a->o->u.experts.n, first = w->j->part_row + begin * PACK_PANEL;
+    const int64_t last = w->j->part_row + NUM_MIN(end * PACK_PANEL, matrix_rows(w, a->o));
+    for (int64_t row = first, until; row < last && !job_is_dropped(w->j); row = until) {
+        const int64_t e = row / n;
+        until = NUM_MIN(last, (e + 1) * n);
+        run_expert(w, a, e, row - e * n, until - e * n);
+    }
+}
+
+/* Threads share the groups of the job's rows. A group's sums are in the order of its rows, which are decoded
+ * once for all rows of the cell; they may come in several jobs. */
+void run_spread(worker *w, const op *o) {
+    const kernel_table *table = w->j->e->kernels;
+    const view *v = w->j->part ? w->j->part : &w->j->cell->views[o->w];
+    const int64_t n = o->u.experts.n, k = o->u.experts.k, from = w->j->part_row, to = from + v->n;
+    const int64_t first = from / k;
+    float *row = w->scratch;
+    int64_t g0, g1;
+    worker_enter(w, (access[]){{o->in, SPLIT_OTHER, false}, {o->out, SPLIT_OTHER, true}}, 2);
+    pool_split(num_div_up(to, k) - first, 1, w->thread, w->n_thread, &g0, &g1);
+    for (int64_t i = NUM_MAX(from, (first + g0) * k); i < NUM_MIN(to, (first + g1) * k); i++) {
+        if (job_is_dropped(w->j))
+            return;
+        pack_read_row(v, i - from, row);
+        for (int64_t r = 0; r < w->j->cell->n_row; r++) {
+            float *out = worker_at(w, o->out, r, o->n) + i / k * n;
+            const float x = worker_at(w, o->in, r, o->k)[i];
+            if (i % k == 0 && !o->adds)
+                table->scale(row, x, out, n);
+            else
+                table->add(out, row, x, out, n);
+        }
     }
 }
 
@@ -277,15 +322,15 @@ void run_experts(worker *w, const op *o) {
     list_pairs(w, o);
     const active a = active_of(w, o);
     const uint64_t bytes = o->cost.weight_bytes / (uint64_t)o->u.experts.n_used * (uint64_t)a.n;
-    const view *part = o->kind == OP_GROUPS ? w->j->part : NULL;
-    const int64_t first = part ? w->j->part_row / PACK_PANEL : 0;
-    const int64_t n_panel = part               ? num_div_up(part->n, PACK_PANEL)
-                            : o->u.experts.sum ? a.n_panel
-                                               : a.n * a.n_panel;
+    const int64_t n_panel = o->kind == OP_GROUPS ? num_div_up(matrix_rows(w, o), PACK_PANEL)
+                            : o->u.experts.sum   ? a.n_panel
+                                                 : a.n * a.n_panel;
     while (product_take(w, o, n_panel, bytes, &begin, &end)) {
-        if (o->u.experts.sum)
+        if (o->kind == OP_GROUPS)
+            run_groups(w, &a, begin, end);
+        else if (o->u.experts.sum)
             run_sum(w, &a, begin, end);
         else
-            run_panels(w, &a, first + begin, first + end);
+            run_panels(w, &a, begin, end);
     }
 }

@@ -79,6 +79,7 @@ static int run_op(worker *w, const op *o) {
     case OP_CONNECT: run_whole_rows(w, o); break;
     case OP_EXPERTS:
     case OP_GROUPS: run_experts(w, o); break;
+    case OP_SPREAD: run_spread(w, o); break;
     case OP_SELECT: run_select(w, o); break;
     case OP_ROPE: run_rope(w, o); break;
     case OP_ATTENTION: run_attention(w, o); break;

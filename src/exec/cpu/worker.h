@@ -182,6 +182,7 @@ bool product_take(const worker *w, const op *o, int64_t n_panel, uint64_t bytes,
 
 /* ---- experts.c ---- */
 void run_experts(worker *w, const op *o);
+void run_spread(worker *w, const op *o);
 /* Lists the experts that rows of the cell have chosen for op o, ascending, and how many rows; returns their
  * number. To be called when the op before it has ended. */
 int experts_chosen(const job *j, const op *o, expert_use *uses);

@@ -36,7 +36,7 @@ static void widest_product(const layout *lay, int64_t *k, int64_t *n) {
 /* The largest sizes of the model's experts; n_used 0: it has none. */
 typedef struct expert_sizes {
     int64_t n_expert, n_used, k;
-    int64_t n_sum; /* outputs of an expert that are added to those of others */
+    int64_t n_sum; /* outputs of a row's experts that are added, before they are */
     int64_t each;  /* inputs of all chosen experts of a row together, where each has its own */
     bool floats, codes;
 } expert_sizes;
@@ -47,13 +47,13 @@ static expert_sizes sizes_of_experts(const layout *lay) {
         const block *of = layout_block(lay, b);
         for (int i = 0; i < of->program.n_op; i++) {
             const op *o = &of->program.ops[i];
-            if (!op_is_stacked(o))
+            if (!op_is_stacked(o) || o->kind == OP_SPREAD)
                 continue;
             const bool tile = of->weights[o->w].format.layout == PACK_TILE;
             s.n_expert = NUM_MAX(s.n_expert, o->u.experts.n_expert);
             s.n_used = NUM_MAX(s.n_used, o->u.experts.n_used);
             s.k = NUM_MAX(s.k, o->u.experts.k);
-            s.n_sum = NUM_MAX(s.n_sum, o->u.experts.sum ? o->u.experts.n : 0);
+            s.n_sum = NUM_MAX(s.n_sum, o->u.experts.sum ? o->u.experts.n_used * o->u.experts.n : 0);
             s.each = NUM_MAX(s.each, o->u.experts.each ? o->u.experts.k : 0);
             s.codes = s.codes || tile;
             s.floats = s.floats || !tile;
@@ -122,7 +122,7 @@ static void take_experts(workspace *ws, const layout *lay, uint8_t *base, uint64
     const uint64_t act = s.codes ? act_row_bytes((act_format){.bits = 8, .group = ACT8_GROUP}, s.k) : 0;
     if (s.n_used == 0)
         return;
-    ws->apart = (float *)(void *)take(base, at, NUM_MIN(ws->n_cell, EXPERT_APART) * s.n_used,
+    ws->apart = (float *)(void *)take(base, at, NUM_MIN(ws->n_cell, EXPERT_APART),
                                       (uint64_t)s.n_sum * sizeof *ws->apart);
     ws->experts = (expert_rows *)(void *)take(base, at, ws->n_thread, sizeof *ws->experts);
     for (int t = 0; t < ws->n_thread; t++) {

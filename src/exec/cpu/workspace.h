@@ -56,7 +56,7 @@ typedef struct workspace {
     act_rows act;            /* n_cell rows, quantized from one register */
     act_rows *own;           /* [n_thread]: one row for each thread */
     expert_rows *experts;    /* [n_thread]; NULL: the model has none */
-    float *apart;            /* [EXPERT_APART * n_used, n]: outputs of experts before they are added */
+    float *apart;            /* [EXPERT_APART, n_used * n]: outputs of experts before they are added */
     prefetch_list *prefetch; /* [n_thread]: ranges that products prefetch; unused below MIN_PREFETCH_SEQUENCES
                                 sequences */
     float *residual_product; /* a thread's buffer for products that are added: residual_width floats for each

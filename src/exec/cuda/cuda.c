@@ -339,6 +339,7 @@ const backend_kind backend_cuda = {
     .memory = &device_cuda_kind,
     .no_f32_cache = true,
     .one_kv_format = true,
+    .no_latents = true,
     .no_integer_zeros = true,
     .no_act_sites = true,
     .map = KERNEL_MAP_DEVICE,

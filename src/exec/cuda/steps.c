@@ -274,6 +274,7 @@ static bool has_kernel(op_kind kind) {
     case OP_POOL:
     case OP_SELECT:
     case OP_GROUPS:
+    case OP_SPREAD:
     case OP_SHORTLIST:
     case OP_COUNT: return false;
     default: return true;
@@ -294,6 +295,7 @@ static nib_status take(builder *b, int i, step *s) {
         return take_attention(b, i, s);
     case OP_ATTENTION:
         return o->u.attn.every > 0 ? refuse(b, o, "it has entries of several positions")
+               : o->u.attn.shared  ? refuse(b, o, "its values are its keys")
                                    : take_attention(b, i, s);
     case OP_NORM:
         if (norms_router(b, i))
@@ -337,6 +339,7 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_POOL:
     case OP_SELECT:
     case OP_GROUPS:
+    case OP_SPREAD:
     case OP_SHORTLIST:
     case OP_COUNT: break;
     }

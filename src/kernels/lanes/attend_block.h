@@ -463,13 +463,32 @@ LANES_INLINE void widen_values(const attend_group *g, kv_kind kind, int64_t n) {
     }
 }
 
+/* The same of values that are the keys: tiles of 16 positions and channels are transposed. */
+LANES_INLINE void widen_shared(const attend_group *g, kv_kind kind, int64_t n) {
+    const int64_t d_head = g->kv.d_head;
+    float tile[LANES][LANES];
+    for (int v = 0; v * LANES < n; v++)
+        for (int64_t d0 = 0; d0 < d_head; d0 += LANES) {
+            const int64_t some = NUM_MIN(d_head - d0, (int64_t)LANES);
+            float *to = g->wide + v * LANES * d_head + d0;
+            for (int64_t d = 0; d < some; d++)
+                v_store(tile[d], key_load(g, kind, v * d_head * LANES, d0 + d, v, 0));
+            for (int64_t j = 0; j < LANES; j++, to += d_head)
+                for (int64_t d = 0; d < some; d++)
+                    to[d] = tile[d][j];
+        }
+}
+
 LANES_INLINE void attend_many(attend_group *g, kv_kind kind, int64_t p0, int64_t n) {
     attend_group wide = *g;
     wide.keys = wide.values = g->wide;
     widen_keys(g, kind, n);
     score_wide(&wide, p0);
     soften(g, p0);
-    widen_values(g, kind, n);
+    if (g->kv.shared)
+        widen_shared(g, kind, n);
+    else
+        widen_values(g, kind, n);
     values_wide(&wide, p0);
 }
 
@@ -479,7 +498,7 @@ LANES_INLINE void attend_blocks(attend_group *g, kv_kind kind, int64_t lo, int64
         g->lead = block_bytes(g, false, first);
     for (int64_t p0 = first; p0 < hi; p0 += ATTEND_KV) {
         enter_block(g, p0);
-        if (kind != KV_IN_F32 && g->n_pair >= ATTEND_MANY) {
+        if (g->kv.shared || (kind != KV_IN_F32 && g->n_pair >= ATTEND_MANY)) {
             attend_many(g, kind, p0, NUM_MIN(hi - p0, ATTEND_KV));
             continue;
         }
