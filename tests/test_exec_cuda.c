@@ -64,7 +64,8 @@ static bool logits_by(const char *name, const char *path, nib_engine_options o, 
     int32_t tokens[N_TOKEN];
     o.backend = name;
     o.kv_type = NIB_KV_F16;
-    const nib_status status = engine_open(path, &o, &(engine_internal){.plan = p}, &e, &err);
+    const nib_status status =
+        engine_open(path, &o, &(engine_internal){.plan = p, .expanded = true}, &e, &err);
     if (status == NIB_E_DEVICE && strstr(err.message, "the cuda back end does not support "))
         return false;
     if (status != NIB_OK)
