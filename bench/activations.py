@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """The cost of activations and keys and values in few bits (COMET, tables 1 and 2): perplexity, KL divergence from
 16-bit activations over the same weights with f16 keys and values, and HellaSwag, for a model, for the same with
-outlier channels first (--permute), and for rotated formats (h).
+outlier channels first (--permute), for rotations in the weights (--rotate), and for rotated formats (h).
 
   python3 bench/activations.py MODEL --text FILE [--hellaswag FILE] [--chunks 12] [--weights u4g64] [--share 16]
 
-Every row is an ordinary plan with activations that are really computed in these bits. The permuted file is made
-first, in a temporary folder. Figures do not depend on the threads."""
+Every row is an ordinary plan with activations that are really computed in these bits. The permuted and rotated files
+are made first, in a temporary folder; a model that cannot be rotated has no such rows. Figures do not depend on the
+threads."""
 import argparse
 import math
 import os
+import subprocess
 import sys
 import tempfile
 
@@ -61,6 +63,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         table, moved, w = Table(args, folder), os.path.join(folder, "permuted.gguf"), args.weights
         made = run_json([args.nibble, "quantize", args.model, "-o", moved, "--permute", "--a8-share", args.share, "--json", "-q"])
+        turned, both = os.path.join(folder, "rotated.gguf"), os.path.join(folder, "both.gguf")
+        rotates = subprocess.run([args.nibble, "quantize", args.model, "-o", turned, "--rotate", "-q"], stdout=subprocess.DEVNULL).returncode == 0
+        if rotates:
+            run_json([args.nibble, "quantize", turned, "-o", both, "--permute", "--a8-share", args.share, "--json", "-q"])
         print(f"{os.path.basename(args.model)}, {args.chunks} chunks of 512 tokens; {made['first']} channels first, "
               f"{made['share8']:.1f} % of the multiply-adds in 8 bits\n")
         print("| weights, activations | keys, values | perplexity | KL, nats | same first token | HellaSwag |\n|---|---|---|---|---|---|")
@@ -68,6 +74,9 @@ def main():
                 (f"{w} permuted, a4", moved, w, 4), (f"{w} permuted, ax", moved, w, "x"),
                 (f"{w}h rotated, a16", args.model, w + "h", 16), (f"{w}h rotated, a8", args.model, w + "h", 8),
                 (f"{w}h rotated, a4", args.model, w + "h", 4), (f"{w}h permuted and rotated, ax", moved, w + "h", "x")]
+        if rotates:
+            rows += [(f"{w}, rotations in the weights, a16", turned, w, 16), (f"{w}, rotations in the weights, a4", turned, w, 4),
+                     (f"{w}h, both rotations, a4", turned, w + "h", 4), (f"{w}, rotations in the weights, permuted, ax", both, w, "x")]
         for kv in args.kv.split(","):
             for name, path, recipe, activation in rows:
                 table.row(name, path, recipe, activation, kv, kv == "f16" or activation == "x")

@@ -43,7 +43,7 @@ static nib_status solve(const engine_core *e, const kv_loss *k, choose_option *o
                               .n_block = k->n_layer,
                               .max_bytes = INFINITY,
                               .max_time = INFINITY,
-                              .max_loss = KV_AUTO_LOSS,
+                              .max_loss = KV_AUTO_LOSS / KV_AUTO_MARGIN,
                               .max_node = 100000};
     type_id all[N_CHOICE] = {TYPE_F16};
     choose_result found;
