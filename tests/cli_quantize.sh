@@ -40,6 +40,15 @@ code=0
 "$nibble" quantize tests/data/arch-gguf/deepseek2-absorbed.gguf -o "$out" --permute >/dev/null 2>&1 </dev/null || code=$?
 check "channels of a model with computed matrices" [ $code = 0 ]
 rm -f "$out"
+code=0
+"$nibble" quantize tests/data/arch/qwen3 -o "$out" --rotate --type f32 >"$tmp/said" 2>/dev/null </dev/null || code=$?
+check "channels are rotated" [ $code = 0 ]
+check "and it is said" grep -q "heads of values of [0-9]* layers are rotated" "$tmp/said"
+made --rotate
+check "norms after a sub-layer are refused" [ $code = 2 ]
+check "by name" says "--rotate: .*attn_post_norm"
+rm -f "$out"
+rm -f "$out"
 
 made
 check "one run" [ $code = 0 ]
