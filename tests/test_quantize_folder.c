@@ -79,12 +79,13 @@ static void test_same_model(void **state) {
         "arch/olmo3",            /* the name of another family, rotary frequencies of sliding layers */
         "arch/ministral3",       /* YaRN, queries scaled by position */
         "arch/hunyuan_v1_dense", /* a larger base */
-        "arch/lfm2",       /* three parts of one projection, a table of taps, layers without attention */
-        "arch/mamba2",     /* A from its logarithm, a norm of the whole row */
-        "arch/qwen3_5",    /* heads in another order, a gate beside the queries */
-        "arch/falcon_h1",  /* factors in the rows of weights */
-        "arch/jamba",      /* two norms in one weight, parts of a low rank */
-        "arch/nemotron_h", /* layers of one sub-layer, experts without gates */
+        "arch/lfm2",        /* three parts of one projection, a table of taps, layers without attention */
+        "arch/mamba2",      /* A from its logarithm, a norm of the whole row */
+        "arch/qwen3_5",     /* heads in another order, a gate beside the queries */
+        "arch/falcon_h1",   /* factors in the rows of weights */
+        "arch/kimi_linear", /* q, k and v apart, latent attention in some layers */
+        "arch/jamba",       /* two norms in one weight, parts of a low rank */
+        "arch/nemotron_h",  /* layers of one sub-layer, experts without gates */
         "arch/granitemoehybrid", /* experts, perhaps without rotary embedding */
         "arch/qwen3_next",       /* rows of groups */
         "arch/qwen3_5_moe",
@@ -124,13 +125,13 @@ static void test_refused(void **state) {
     (void)state;
     static const struct {
         const char *folder, *says;
-    } cases[] = {{"arch/kimi_linear", "GGUF has no place"},    {"arch-extra/llama-rope-dynamic", "dynamic"},
-                 {"arch-extra/bloom-post-ln", "resid_normed"}, {"arch-extra/gpt2-scaled", "scale_by_layer"},
-                 {"arch-extra/gemma2-no-cap", "attn_softcap"}, {"arch-extra/smollm3-interval", "rotary"},
-                 {"arch-extra/gpt_neox-tied", "activation"},   {"arch-extra/deepseek_v3-half", "halves"},
-                 {"arch-extra/apertus-relu2", "activation"},   {"arch-extra/falcon_h1-bias", "biases"},
-                 {"arch-extra/cohere2_moe-sum", "ffn_scale"},  {"arch-extra/laguna-columns", "router_cap"},
-                 {"arch/qwen4_exp", "GGUF has no place"},      {"arch/deepseek_v4", "GGUF has no"}};
+    } cases[] = {{"arch-extra/llama-rope-dynamic", "dynamic"}, {"arch-extra/bloom-post-ln", "resid_normed"},
+                 {"arch-extra/gpt2-scaled", "scale_by_layer"}, {"arch-extra/gemma2-no-cap", "attn_softcap"},
+                 {"arch-extra/smollm3-interval", "rotary"},    {"arch-extra/gpt_neox-tied", "activation"},
+                 {"arch-extra/deepseek_v3-half", "halves"},    {"arch-extra/apertus-relu2", "activation"},
+                 {"arch-extra/falcon_h1-bias", "biases"},      {"arch-extra/cohere2_moe-sum", "ffn_scale"},
+                 {"arch-extra/laguna-columns", "router_cap"},  {"arch/qwen4_exp", "GGUF has no place"},
+                 {"arch/deepseek_v4", "GGUF has no"}};
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
         char folder[200], check[600];
         nib_error err;

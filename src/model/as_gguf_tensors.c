@@ -448,6 +448,35 @@ static nib_status split_norm(naming *n, nib_error *err) {
     return set_bytes(c, err);
 }
 
+/* q, k and v of Kimi's delta net, or their taps, are one weight, and three tensors. */
+static nib_status put_three(naming *n, slot_id slot, int w, nib_error *err) {
+    static const slot_id names[2][3] = {{SLOT_REC_XQ, SLOT_REC_XK, SLOT_REC_XV},
+                                        {SLOT_REC_CONV_Q, SLOT_REC_CONV_K, SLOT_REC_CONV_V}};
+    gguf_tensor all, *t = NULL;
+    for (int i = 0; i < 3; i++) {
+        const char *name = spell(n, pattern_of(n->m, names[slot == SLOT_REC_CONV][i]), ".weight", false);
+        NIB_TRY(i == 0 ? put(n, name, &w, 1, err) : add(n, &t, err));
+        t = &n->out->all[n->out->n - 1];
+        if (i == 0)
+            all = *t;
+        *t = all;
+        if (name == NULL)
+            return nib_fail_nomem(err, 64, "a tensor's description");
+        t->as.name = name;
+        t->as.shape[0] = all.as.shape[0] / 3;
+        t->pieces = all.pieces + i;
+        t->n_piece = 1;
+        NIB_TRY(set_bytes(t, err));
+        if (slot == SLOT_REC_CONV) { /* [1, channels, 1, taps] */
+            t->as.n_dim = 4;
+            t->as.shape[3] = t->as.shape[1];
+            t->as.shape[1] = t->as.shape[0];
+            t->as.shape[0] = t->as.shape[2] = 1;
+        }
+    }
+    return NIB_OK;
+}
+
 static nib_status put_weight(naming *n, int w, nib_error *err) {
     const block *b = model_block(n->m, n->block);
     bool bias = false;
@@ -461,6 +490,8 @@ static nib_status put_weight(naming *n, int w, nib_error *err) {
         return put_whole(n, whole, w, bias, err);
     if (slot == SLOT_K_TURNED || (slot == SLOT_V && find_weight(b, SLOT_LOW_KV, false) >= 0))
         return NIB_OK; /* put_whole has added it */
+    if (n->m->arch->mixer == MIXER_KDA && (slot == SLOT_REC_X || slot == SLOT_REC_CONV))
+        return put_three(n, slot, w, err);
     const slot_id home = slot == SLOT_COUNT ? slot : home_of(n->m, slot);
     if (slot == SLOT_COUNT || pattern_of(n->m, home) == NULL)
         return nib_fail(err, NIB_E_MODEL, "GGUF has no place for %s of %s", b->weights[w].name, b->name);

@@ -472,8 +472,17 @@ static bool is_nope(const config_source *s) {
     return config_number(s, "rope.scaling.finetuned", &finetuned, &found, NULL) == NIB_OK && finetuned == 0;
 }
 
+/* A GGUF file has one width for the heads of these delta nets, and as many as for attention. */
+static void derive_kda(hparams *hp) {
+    hp->rec_head = hp->rec_group = hp->n_head;
+    hp->rec_dt_rank = hp->rec_state;
+    hp->rec_inner = NUM_MIN(hp->n_head, (int64_t)1 << 20) * NUM_MIN(hp->rec_state, (int64_t)1 << 20);
+}
+
 static nib_status derive(const config_source *s, config *out, nib_error *err) {
     hparams *hp = &out->hp;
+    if (s->arch->mixer == MIXER_KDA && s->gguf_arch != NULL)
+        derive_kda(hp);
     NIB_TRY(derive_latent(s, hp, err));
     if (s->arch->mixer != MIXER_NONE && config_n_listed(s) > 0)
         hp->n_layer = config_n_listed(s);
@@ -596,77 +605,6 @@ static double field_value(const hparams *hp, hp_id field) {
     return value;
 }
 
-/* The sizes of the family's mixer, whose kernels have limits (kernels.h). */
-static nib_status check_mixer(mixer_kind mixer, const config *c, nib_error *err) {
-    const hparams *hp = &c->hp;
-    bool any = false;
-    for (int64_t i = 0; i < hp->n_layer; i++)
-        any = any || (c->layer[i] & LAYER_RECURRENT);
-    if (!any)
-        return NIB_OK;
-    const bool heads = mixer == MIXER_SSD || mixer == MIXER_DELTA || mixer == MIXER_KDA;
-    const int64_t max_state = mixer == MIXER_DELTA || mixer == MIXER_KDA ? 512
-                              : mixer == MIXER_SCAN                      ? 256
-                                                                         : 1 << 14;
-    if (mixer == MIXER_NONE)
-        return NIB_OK;
-    if (hp->rec_tap < 2 || hp->rec_tap > 8)
-        return nib_fail(err, NIB_E_MODEL, "taps of the short convolution: expected 2 to 8, found %lld",
-                        (long long)hp->rec_tap);
-    if (mixer != MIXER_CONV &&
-        (hp->rec_inner < 1 || hp->rec_inner > 1 << 20 || hp->rec_state < 1 || hp->rec_state > max_state))
-        return nib_fail(err, NIB_E_MODEL,
-                        "recurrent layers: expected values of 1 to %d and states of 1 to %lld, found %lld "
-                        "and %lld",
-                        1 << 20, (long long)max_state, (long long)hp->rec_inner, (long long)hp->rec_state);
-    if (heads && (hp->rec_head < 1 || hp->rec_inner % hp->rec_head != 0 || hp->rec_group < 1 ||
-                  hp->rec_head % hp->rec_group != 0))
-        return nib_fail(err, NIB_E_MODEL,
-                        "recurrent layers: expected heads that divide the width %lld, and groups that divide "
-                        "the heads, found %lld heads in %lld groups",
-                        (long long)hp->rec_inner, (long long)hp->rec_head, (long long)hp->rec_group);
-    return NIB_OK;
-}
-
-static nib_status check_experts(const hparams *hp, nib_error *err) {
-    const int64_t n_group = hp->n_expert_group > 1 ? hp->n_expert_group : 1,
-                  group_used = n_group > 1 ? hp->n_group_used : 1;
-    if (hp->n_expert == 0)
-        return NIB_OK;
-    if (hp->n_expert % n_group != 0 || group_used < 1 || group_used > n_group)
-        return nib_fail(
-            err, NIB_E_MODEL,
-            "expected some of the groups into which the %lld experts are divided, found %lld of %lld",
-            (long long)hp->n_expert, (long long)group_used, (long long)n_group);
-    const int64_t most = hp->n_expert / n_group * group_used;
-    if (hp->n_expert_used < 1 || hp->n_expert_used > most || hp->n_expert_used > ROUTE_MAX_USED)
-        return nib_fail(err, NIB_E_MODEL, "n_expert_used: expected 1 to %lld experts of a row, found %lld",
-                        (long long)(most < ROUTE_MAX_USED ? most : ROUTE_MAX_USED),
-                        (long long)hp->n_expert_used);
-    return NIB_OK;
-}
-
-/* Entries of compressed attention are in the pages of the positions where they end. */
-static nib_status check_entries(const hparams *hp, nib_error *err) {
-    const int64_t every[] = {hp->pool_chosen, hp->pool_all};
-    if (hp->pool_all == 0)
-        return NIB_OK;
-    for (int i = 0; i < 2; i++)
-        if (every[i] < 2 || (ENTRY_PAGE % every[i] != 0 && every[i] % ENTRY_PAGE != 0))
-            return nib_fail(err, NIB_E_MODEL,
-                            "compress_rates: expected a divisor or a multiple of %d, above 1, found %lld",
-                            ENTRY_PAGE, (long long)every[i]);
-    const bool indexed = hp->index_head > 0 && hp->index_width >= hp->n_rot && hp->index_used > 0;
-    if (hp->n_rot < 2 || hp->n_rot > ROPE_MAX || !indexed || hp->n_kv_head != 1 || hp->window < 1 ||
-        hp->q_low_rank < 1 || hp->o_low_rank < 1 || hp->o_group < 1 || hp->n_head % hp->o_group != 0)
-        return nib_fail(
-            err, NIB_E_MODEL,
-            "compressed attention: expected one KV head, a window, rows of low rank for queries and "
-            "outputs, groups that divide the heads, and an index whose heads are as wide as what is "
-            "rotated");
-    return NIB_OK;
-}
-
 static nib_status check(const config_source *s, const hparams *hp, nib_error *err) {
     for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
         double v = field_value(hp, bounds[i].field);
@@ -687,8 +625,8 @@ static nib_status check(const config_source *s, const hparams *hp, nib_error *er
     if (hp->n_stream > 0 && hp->stream_active >= hp->n_stream)
         return nib_fail(err, NIB_E_MODEL, "stream_active: expected less than %lld streams, found %lld",
                         (long long)hp->n_stream, (long long)hp->stream_active);
-    NIB_TRY(check_experts(hp, err));
-    NIB_TRY(check_entries(hp, err));
+    NIB_TRY(config_check_experts(hp, err));
+    NIB_TRY(config_check_entries(hp, err));
     /* Every layer has tensors, so this also bounds allocations by the file's contents. */
     if ((uint64_t)hp->n_layer > container_n_tensor(s->c))
         return nib_fail(err, NIB_E_MODEL,
@@ -709,7 +647,7 @@ nib_status config_read(const config_source *s, config *out, nib_error *err) {
         out->rope = ROPE_HALF;
     NIB_TRY(config_read_act(s, out, err));
     NIB_TRY(config_read_layers(s, out, err));
-    NIB_TRY(check_mixer(s->arch->mixer, out, err));
+    NIB_TRY(config_check_mixer(s->arch->mixer, out, err));
     NIB_TRY(config_read_shapes(s, out, err));
     NIB_TRY(config_read_ropes(s, out, err));
     if (s->arch->flags & A_YARN_SCORES) {

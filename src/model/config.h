@@ -114,6 +114,10 @@ nib_status config_read_act(const config_source *s, config *out, nib_error *err);
 int64_t config_n_listed(const config_source *s);
 /* Marks the recurrent layers (LAYER_RECURRENT, LAYER_NO_ATTENTION) in layer [n_layer]. */
 nib_status config_read_mixers(const config_source *s, const hparams *hp, uint8_t *layer, nib_error *err);
+/* Check sizes that belong together (config_check.c). NIB_E_MODEL. */
+nib_status config_check_mixer(mixer_kind mixer, const config *c, nib_error *err);
+nib_status config_check_experts(const hparams *hp, nib_error *err);
+nib_status config_check_entries(const hparams *hp, nib_error *err);
 /* Refuses options that change the computation and are not supported. NIB_E_MODEL. */
 nib_status config_check_supported(const config_source *s, nib_error *err);
 

@@ -250,7 +250,7 @@ nib_status bind_mixer(binder *b, nib_error *err) {
     }
     const bool delta = mixer == MIXER_DELTA || mixer == MIXER_KDA;
     NIB_TRY(bind_table(b, SLOT_REC_DT_BIAS, mixer == MIXER_KDA ? inner : n, 0, err));
-    NIB_TRY(bind_table(b, SLOT_REC_A, n * each, delta ? 0 : each, err));
+    NIB_TRY(bind_table(b, SLOT_REC_A, n * each, mixer == MIXER_DELTA ? 0 : each, err));
     NIB_TRY(bind_table(b, SLOT_REC_D, n, mixer == MIXER_SSD, err));
     NIB_TRY(bind_norm(b, SLOT_REC_NORM, inner, delta ? hp->rec_head : groups, err));
     if (mixer == MIXER_SSD && b->out->slot[SLOT_REC_NORM].there)
