@@ -63,7 +63,7 @@ static bool logits_by(const char *name, const char *path, nib_engine_options o, 
     nib_error err = {0};
     int32_t tokens[N_TOKEN];
     o.backend = name;
-    o.kv_type = NIB_KV_F16;
+    o.kv_type = o.kv_type == NIB_KV_8 || o.kv_type == NIB_KV_4 ? o.kv_type : NIB_KV_F16;
     const nib_status status =
         engine_open(path, &o, &(engine_internal){.plan = p, .expanded = true}, &e, &err);
     if (status == NIB_E_DEVICE && strstr(err.message, "the cuda back end does not support "))
@@ -428,15 +428,17 @@ static void in_place(void **state) {
  * with the same bits. */
 static void staged(void **state) {
     (void)state;
+    static const nib_kv_type types[] = {NIB_KV_F16, NIB_KV_8, NIB_KV_4};
     tiny_shape shape = small;
     shape.n_layer = 5;
     const char *path = tiny_model("staged.gguf", &shape);
-    for (int generated = 0; generated < 2; generated++) {
+    for (int i = 0; i < 6; i++) {
+        const bool generated = i % 2;
         logits_rows part, all;
         nib_memory used;
         nib_engine_options o = engine_usual();
         o.backend = "cuda";
-        o.kv_type = NIB_KV_F16;
+        o.kv_type = types[i / 2];
         o.n_session = o.n_sequence = 32;
         o.n_ctx = 8192;
         o.n_batch = 40;

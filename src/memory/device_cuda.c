@@ -254,6 +254,16 @@ static nib_status cuda_copy(device *d, device_lane lane, void *to, const void *f
                           "a copy", err);
 }
 
+static nib_status cuda_copy_rows(device *d, device_lane lane, void *to, const void *from, uint64_t pitch,
+                                 uint64_t n_byte, int64_t n_row, nib_error *err) {
+    device_cuda *c = (device_cuda *)(void *)d;
+    cuda_stream s;
+    NIB_TRY(device_cuda_lane(d, lane, &s, err));
+    return device_cuda_ok(
+        d, c->kernels->copy_rows(to, from, (size_t)pitch, (size_t)n_byte, (size_t)n_row, is_there(c, to), s),
+        "a copy of rows", err);
+}
+
 static nib_status cuda_arrange(device *d, device_lane lane, const view *matrix, bool arrived,
                                nib_error *err) {
     cuda_stream s;
@@ -311,6 +321,7 @@ const device_kind device_cuda_kind = {
     .pin = cuda_pin,
     .unpin = cuda_unpin,
     .copy = cuda_copy,
+    .copy_rows = cuda_copy_rows,
     .mark = cuda_mark,
     .wait = cuda_wait,
     .follow = cuda_follow,

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "kernels/kv_layout.h"
 
 #include <string.h>
 
@@ -238,14 +239,34 @@ static nib_status copy_reordered(kv_stage *s, const slot *x, bool up, nib_error 
     return host->kind->reorder(host, up ? DEVICE_LOAD_CACHE : DEVICE_STORE_CACHE, &pages, err);
 }
 
-/* Copies a layer's keys and values in a page. */
-static nib_status copy_page(kv_stage *s, const kv_layer *l, uint8_t *here, uint8_t *page, bool up,
-                            nib_error *err) {
+/* Positions [first, end) of a block. */
+typedef struct positions {
+    int64_t first, end;
+} positions;
+
+/* What a pass reads of block b of a sequence, or writes there. */
+static positions in_block(const kv_stage_rows *r, int64_t b, bool up) {
+    const int64_t begin = b * KV_BLOCK, first = NUM_MAX(r->first - begin, 0);
+    return up ? (positions){0, NUM_MIN(first, (int64_t)KV_BLOCK)}
+              : (positions){first, NUM_MIN(r->end - begin, (int64_t)KV_BLOCK)};
+}
+
+/* Copies a layer's keys and values of these positions in a page, head by head; codes, and pages whose values
+ * do not follow the keys at once, as a whole. */
+static nib_status copy_page(const kv_stage *s, const kv_layer *l, uint8_t *here, uint8_t *page, positions p,
+                            bool up, nib_error *err) {
     device *d = s->setup.device;
+    const device_lane lane = up ? DEVICE_LOAD_CACHE : DEVICE_STORE_CACHE;
     const uint64_t bytes = 2 * (uint64_t)(l->value_at - l->key_at);
+    const uint64_t head = (uint64_t)kv_head_bytes(l->type, l->d_head), row = head / KV_BLOCK;
     uint8_t *host = page + l->key_at;
-    return d->kind->copy(d, up ? DEVICE_LOAD_CACHE : DEVICE_STORE_CACHE, up ? here : host, up ? host : here,
-                         bytes, err);
+    if (kv_is_coded(l->type) || p.end - p.first == KV_BLOCK || !d->kind->copy_rows ||
+        bytes != 2 * (uint64_t)l->n_kv_head * head)
+        return d->kind->copy(d, lane, up ? here : host, up ? host : here, bytes, err);
+    here += (uint64_t)p.first * row;
+    host += (uint64_t)p.first * row;
+    return d->kind->copy_rows(d, lane, up ? here : host, up ? host : here, head,
+                              (uint64_t)(p.end - p.first) * row, 2 * l->n_kv_head, err);
 }
 
 /* Copies the newest positions of a sequence: loads those of its incomplete block, stores those that rows have
@@ -256,7 +277,7 @@ static nib_status copy_newest(kv_stage *s, int layer, const kv_stage_rows *r, ui
     const int64_t end = up ? begin + (r->first % KV_BLOCK != 0) : last + 1;
     for (int64_t b = up ? begin : NUM_MAX(begin, last + 1 - n); n && b < end; b++)
         NIB_TRY(copy_page(s, &r->kv->recent.layers[layer], at + (uint64_t)(b % n) * s->setup.newest,
-                          r->kv->recent_on_host[b % n], up, err));
+                          r->kv->recent_on_host[b % n], in_block(r, b, up), up, err));
     return NIB_OK;
 }
 
@@ -266,7 +287,7 @@ static nib_status copy_sequence(kv_stage *s, int layer, const kv_stage_rows *r, 
     const int64_t end = up ? read_end(s, r) : written_end(s, r);
     for (int64_t n = up ? 0 : r->first / KV_BLOCK; n < end; n++)
         NIB_TRY(copy_page(s, &s->paging->layers[layer], at + (uint64_t)n * s->setup.stride, r->kv->on_host[n],
-                          up, err));
+                          in_block(r, n, up), up, err));
     return NIB_OK;
 }
 

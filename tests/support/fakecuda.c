@@ -123,6 +123,9 @@ static int unpin(void *host) {
     fake.held--;
     return 0;
 }
+static void *real_or_host(const void *p) {
+    return is_there(p) ? real(p) : (void *)(uintptr_t)p;
+}
 static int to_device(void *to, const void *host, size_t bytes, cuda_stream s) {
     CALL();
     copy_comes_between();
@@ -146,6 +149,18 @@ static int on_device(void *to, const void *from, size_t bytes, cuda_stream s) {
     if (!is_there(to) || !is_there(from))
         return fake_misuse("a copy on the device has its sides wrong");
     fake_copy(real(to), real(from), bytes, false, s);
+    return 0;
+}
+static int copy_rows(void *to, const void *from, size_t pitch, size_t bytes, size_t n_row, bool to_dev,
+                     cuda_stream s) {
+    CALL();
+    copy_comes_between();
+    if (is_there(to) != to_dev || is_there(from) == to_dev || bytes > pitch)
+        return fake_misuse("a copy of rows has its sides wrong, or rows overlap");
+    for (size_t i = 0; i < n_row; i++)
+        fake_copy((uint8_t *)real_or_host(to) + i * pitch, (const uint8_t *)real_or_host(from) + i * pitch,
+                  bytes, !to_dev, s);
+    fake.n_sent += to_dev ? bytes * n_row : 0;
     return 0;
 }
 static int fill(void *to, int byte, size_t bytes, cuda_stream s) {
@@ -315,6 +330,7 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .to_device = to_device,
         .to_host = to_host,
         .on_device = on_device,
+        .copy_rows = copy_rows,
         .fill = fill,
         .stream_new = stream_new,
         .stream_free = stream_free,

@@ -100,6 +100,12 @@ static int to_host(void *host, const void *from, size_t bytes, cuda_stream s) {
 static int on_device(void *to, const void *from, size_t bytes, cuda_stream s) {
     return (int)cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, (cudaStream_t)s);
 }
+static int copy_rows(void *to, const void *from, size_t pitch, size_t bytes, size_t n_row, bool to_device,
+                     cuda_stream s) {
+    return (int)cudaMemcpy2DAsync(to, pitch, from, pitch, bytes, n_row,
+                                  to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
+                                  (cudaStream_t)s);
+}
 static int fill(void *to, int byte, size_t bytes, cuda_stream s) {
     return (int)cudaMemsetAsync(to, byte, bytes, (cudaStream_t)s);
 }
@@ -161,6 +167,7 @@ extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_k
         to_device,
         to_host,
         on_device,
+        copy_rows,
         fill,
         stream_new,
         stream_free,
