@@ -73,10 +73,10 @@ typedef struct device_kind {
      * copy. A later call on the lane may return the copy's error. */
     nib_status (*copy)(device *d, device_lane lane, void *to, const void *from, uint64_t n_byte,
                        nib_error *err);
-    /* The same for n_row rows of n_byte bytes that are `pitch` bytes apart on both sides. NULL: not
-     * supported. */
-    nib_status (*copy_rows)(device *d, device_lane lane, void *to, const void *from, uint64_t pitch,
-                            uint64_t n_byte, int64_t n_row, nib_error *err);
+    /* The same, from or to pinned host memory, for n_row rows of n_byte bytes, which begin so many bytes
+     * apart. NULL: not supported. */
+    nib_status (*copy_rows)(device *d, device_lane lane, void *to, uint64_t to_pitch, const void *from,
+                            uint64_t from_pitch, uint64_t n_byte, int64_t n_row, nib_error *err);
     /* After an error of one of the next two, nothing that was queued in the lane before is running. */
     nib_status (*mark)(device *d, device_lane lane, device_mark *out, nib_error *err);
     nib_status (*wait)(device *d, device_mark mark, nib_error *err); /* the host waits (blocks) */

@@ -378,6 +378,10 @@ uint8_t *kv_page_at(const kv_page *page) {
     return page->at;
 }
 
+bool kv_page_follows(const kv_page *first, const kv_page *second) {
+    return first->chunk == second->chunk && second == first + 1;
+}
+
 uint8_t *kv_page_on_host(const kv_page *page) {
     return page->on_host;
 }

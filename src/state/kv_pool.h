@@ -64,6 +64,8 @@ void kv_pool_refer(kv_pool *pool, kv_page *page); /* one reference more, of a pa
 void kv_pool_drop(kv_pool *pool, kv_page *page);  /* one reference less */
 uint8_t *kv_page_at(const kv_page *page);         /* its memory, page_bytes; of a part, part_bytes */
 uint8_t *kv_page_on_host(const kv_page *page);    /* NULL: the pool is not split */
+/* Whether the second page's memory follows that of the first, in one allocation. */
+bool kv_page_follows(const kv_page *first, const kv_page *second);
 /* To be called before writing from position n on. Returns whether the caller may write: it has the only
  * reference, and the pool does not keep the content after n (kv_pool_keep) by having it copied. Then
  * kv_pool_find returns only the first n positions. */

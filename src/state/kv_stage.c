@@ -5,18 +5,35 @@
 #include "base/num.h"
 #include "kernels/kv_layout.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { NOTHING = -1 };
 
 /* Sequences whose pages are in a slot together. */
 typedef struct part {
-    int first, end;   /* of `rows` */
-    int64_t row_end;  /* rows of the pass */
+    int first, end;  /* of `rows` */
+    int64_t row_end; /* rows of the pass */
+    int first_run, end_run;
     int64_t up, down; /* its first pairs in the lists for KV_HOME_HOST, and how many */
     int64_t n_up, n_down;
     bool by_host;
 } part;
+
+/* A page of a part. */
+typedef struct page_at {
+    const kv_page *page;
+    uint8_t *host;
+    int32_t *number; /* of the list */
+    bool whole;      /* it is full and read */
+} page_at;
+
+/* Full pages that rows of a part read, adjacent in host memory and in a slot. */
+typedef struct run {
+    uint8_t *host;
+    uint64_t at; /* bytes from the beginning of the slot */
+    int64_t n;
+} run;
 
 typedef struct slot {
     uint8_t *at;
@@ -36,8 +53,10 @@ struct kv_stage {
     const kv_paging *paging;
     kv_stage_rows *rows;
     part *parts;
-    int n_row, n_part;
-    size_t max_rows, max_parts, max_list;
+    page_at *pages; /* of a part, while it is listed */
+    run *runs;
+    int n_row, n_part, n_run;
+    size_t max_rows, max_parts, max_list, max_pages, max_runs;
     int32_t *list;   /* the host's copy of: pairs up, pairs down [n_page, 2], numbers of pages [n_page] */
     int64_t n_page;  /* of the pass */
     uint8_t *origin; /* pages on the host are numbered from here */
@@ -84,6 +103,8 @@ void kv_stage_close(kv_stage *s) {
     mem_free(s->rows);
     mem_free(s->parts);
     mem_free(s->list);
+    mem_free(s->pages);
+    mem_free(s->runs);
     mem_free(s);
 }
 
@@ -95,7 +116,7 @@ void kv_stage_set_watch(kv_stage *s, const device_watch *watch) {
 /* ---- the parts of a pass ---- */
 
 void kv_stage_clear(kv_stage *s) {
-    s->n_row = s->n_part = 0;
+    s->n_row = s->n_part = s->n_run = 0;
     s->n_page = 0;
     s->held = NULL;
     for (int i = 0; i < KV_STAGE_SLOTS; i++)
@@ -121,7 +142,8 @@ nib_status kv_stage_add(kv_stage *s, const kv_stage_rows *rows, nib_error *err) 
     if (mem_grow((void **)&s->rows, &s->max_rows, n, sizeof *s->rows) ||
         mem_grow((void **)&s->parts, &s->max_parts, n, sizeof *s->parts))
         return nib_fail_nomem(err, n * (sizeof *s->rows + sizeof *s->parts), "the rows of a pass");
-    s->rows[s->n_row++] = *rows;
+    s->rows[s->n_row] = *rows;
+    s->rows[s->n_row++].page = s->n_page;
     s->n_page += n_newest(s) + pages_of(rows);
     return NIB_OK;
 }
@@ -168,27 +190,73 @@ static nib_status list_pair(const kv_stage *s, int32_t *pairs, int64_t *n, int32
     return NIB_OK;
 }
 
-/* Numbers a part's pages in its slot, and pairs them with those on the host for layers with KV_HOME_HOST. */
-static nib_status list_part(kv_stage *s, part *p, int64_t *page, int64_t *n_up, int64_t *n_down,
-                            nib_error *err) {
-    const int64_t stride = (int64_t)(s->setup.stride / DEVICE_PAGE),
-                  newest = (int64_t)(s->setup.newest / DEVICE_PAGE);
-    int32_t *const up = s->list, *const down = up + 2 * s->n_page, *const number = down + 2 * s->n_page;
-    int64_t here = (int64_t)(pages_at(s) / DEVICE_PAGE);
-    p->up = *n_up;
-    p->down = *n_down;
+static int32_t *numbers(const kv_stage *s, const kv_stage_rows *r) {
+    return s->list + 4 * s->n_page + r->page;
+}
+
+static int by_address(const void *a, const void *b) {
+    const page_at *x = a, *y = b;
+    return x->host != y->host ? (x->host > y->host) - (x->host < y->host) : y->whole - x->whole;
+}
+
+/* Adds a page to the last run, or to a new one; before: the page before it in the slot. */
+static void add_to_run(kv_stage *s, const page_at *x, const page_at *before, uint64_t at) {
+    if (before && before->whole && kv_page_follows(before->page, x->page))
+        s->runs[s->n_run - 1].n++;
+    else
+        s->runs[s->n_run++] = (run){x->host, at, 1};
+}
+
+/* Collects a part's pages. Those of codes that are incomplete do not exist, and kernels do not read them. */
+static size_t collect_pages(kv_stage *s, const part *p) {
+    size_t n = 0;
     for (int i = p->first; i < p->end; i++) {
         const kv_stage_rows *r = &s->rows[i];
-        for (int64_t n = 0; n < n_newest(s); n++)
-            number[(*page)++] = (int32_t)(((i - p->first) * n_newest(s) + n) * newest);
-        for (int64_t n = 0; n < pages_of(r); n++, here += stride) {
-            number[(*page)++] = (int32_t)here;
-            if (p->by_host)
-                continue;
+        int32_t *number = numbers(s, r);
+        for (int64_t b = 0; b < n_newest(s); b++)
+            *number++ =
+                (int32_t)(((i - p->first) * n_newest(s) + b) * (int64_t)(s->setup.newest / DEVICE_PAGE));
+        for (int64_t b = 0; b < pages_of(r); b++, number++) {
+            *number = (int32_t)(pages_at(s) / DEVICE_PAGE);
+            if (b < r->kv->n_page)
+                s->pages[n++] =
+                    (page_at){r->kv->pages[b], r->kv->on_host[b], number, (b + 1) * KV_BLOCK <= r->first};
+        }
+    }
+    return n;
+}
+
+/* Numbers a part's pages in its slot by their addresses on the host, so that many are copied at once. A page
+ * of several sequences comes once. */
+static void number_pages(kv_stage *s, part *p) {
+    const size_t n = collect_pages(s, p);
+    uint64_t at = pages_at(s);
+    p->first_run = s->n_run;
+    qsort(s->pages, n, sizeof *s->pages, by_address);
+    for (size_t i = 0; i < n; i++) {
+        const page_at *x = &s->pages[i];
+        const bool again = i > 0 && x->host == x[-1].host;
+        at += i > 0 && !again ? s->setup.stride : 0;
+        *x->number = (int32_t)(at / DEVICE_PAGE);
+        if (x->whole && !again)
+            add_to_run(s, x, i > 0 ? x - 1 : NULL, at);
+    }
+    p->end_run = s->n_run;
+}
+
+/* Pairs a part's pages with those on the host for layers with KV_HOME_HOST. */
+static nib_status list_pairs(kv_stage *s, part *p, int64_t *n_up, int64_t *n_down, nib_error *err) {
+    int32_t *const up = s->list, *const down = up + 2 * s->n_page;
+    p->up = *n_up;
+    p->down = *n_down;
+    for (int i = p->first; i < p->end && !p->by_host && !s->setup.newest; i++) {
+        const kv_stage_rows *r = &s->rows[i];
+        for (int64_t n = 0; n < pages_of(r); n++) {
+            const int32_t here = numbers(s, r)[n];
             if (n < read_end(s, r))
-                NIB_TRY(list_pair(s, up, n_up, (int32_t)here, r->kv->on_host[n], err));
+                NIB_TRY(list_pair(s, up, n_up, here, r->kv->on_host[n], err));
             if (n >= r->first / KV_BLOCK && n < written_end(s, r))
-                NIB_TRY(list_pair(s, down, n_down, (int32_t)here, r->kv->on_host[n], err));
+                NIB_TRY(list_pair(s, down, n_down, here, r->kv->on_host[n], err));
         }
     }
     p->n_up = *n_up - p->up;
@@ -265,7 +333,7 @@ static nib_status copy_page(const kv_stage *s, const kv_layer *l, uint8_t *here,
         return d->kind->copy(d, lane, up ? here : host, up ? host : here, bytes, err);
     here += (uint64_t)p.first * row;
     host += (uint64_t)p.first * row;
-    return d->kind->copy_rows(d, lane, up ? here : host, up ? host : here, head,
+    return d->kind->copy_rows(d, lane, up ? here : host, head, up ? host : here, head,
                               (uint64_t)(p.end - p.first) * row, 2 * l->n_kv_head, err);
 }
 
@@ -281,26 +349,45 @@ static nib_status copy_newest(kv_stage *s, int layer, const kv_stage_rows *r, ui
     return NIB_OK;
 }
 
-/* Copies a sequence's pages of a layer, which begin at `at` in a slot. */
-static nib_status copy_sequence(kv_stage *s, int layer, const kv_stage_rows *r, uint8_t *at, bool up,
-                                nib_error *err) {
-    const int64_t end = up ? read_end(s, r) : written_end(s, r);
-    for (int64_t n = up ? 0 : r->first / KV_BLOCK; n < end; n++)
-        NIB_TRY(copy_page(s, &s->paging->layers[layer], at + (uint64_t)n * s->setup.stride, r->kv->on_host[n],
-                          in_block(r, n, up), up, err));
+/* Copies the pages of a sequence that rows write (down), or the incomplete one that they read (up). */
+static nib_status copy_written(const kv_stage *s, const slot *x, const kv_stage_rows *r, bool up,
+                               nib_error *err) {
+    const int32_t *number = numbers(s, r) + n_newest(s);
+    const int64_t first = r->first / KV_BLOCK;
+    const int64_t end = !up ? written_end(s, r) : r->first % KV_BLOCK ? read_end(s, r) : first;
+    for (int64_t n = first; n < end; n++)
+        NIB_TRY(copy_page(s, &s->paging->layers[x->layer], x->at + (uint64_t)number[n] * DEVICE_PAGE,
+                          r->kv->on_host[n], in_block(r, n, up), up, err));
+    return NIB_OK;
+}
+
+static nib_status load_runs(const kv_stage *s, const slot *x, nib_error *err) {
+    device *d = s->setup.device;
+    const kv_layer *l = &s->paging->layers[x->layer];
+    const uint64_t bytes = 2 * (uint64_t)(l->value_at - l->key_at), pitch = s->paging->host_bytes;
+    for (int i = s->parts[x->part].first_run; i < s->parts[x->part].end_run; i++) {
+        const run *r = &s->runs[i];
+        if (d->kind->copy_rows)
+            NIB_TRY(d->kind->copy_rows(d, DEVICE_LOAD_CACHE, x->at + r->at, s->setup.stride,
+                                       r->host + l->key_at, pitch, bytes, r->n, err));
+        for (int64_t n = 0; n < r->n && !d->kind->copy_rows; n++)
+            NIB_TRY(d->kind->copy(d, DEVICE_LOAD_CACHE, x->at + r->at + (uint64_t)n * s->setup.stride,
+                                  r->host + l->key_at + (uint64_t)n * pitch, bytes, err));
+    }
     return NIB_OK;
 }
 
 static nib_status copy_sequences(kv_stage *s, const slot *x, bool up, nib_error *err) {
-    uint8_t *newest = x->at, *at = x->at + pages_at(s);
+    uint8_t *newest = x->at;
     if (s->paging->layers[x->layer].home == KV_HOME_HOST)
         return copy_reordered(s, x, up, err);
+    if (up)
+        NIB_TRY(load_runs(s, x, err));
     for (int i = s->parts[x->part].first; i < s->parts[x->part].end; i++) {
         const kv_stage_rows *r = &s->rows[i];
         NIB_TRY(copy_newest(s, x->layer, r, newest, up, err));
-        NIB_TRY(copy_sequence(s, x->layer, r, at, up, err));
+        NIB_TRY(copy_written(s, x, r, up, err));
         newest += (uint64_t)n_newest(s) * s->setup.newest;
-        at += (uint64_t)pages_of(r) * s->setup.stride;
     }
     return NIB_OK;
 }
@@ -362,7 +449,7 @@ static nib_status load_ahead(kv_stage *s, nib_error *err) {
 
 nib_status kv_stage_begin(kv_stage *s, nib_error *err) {
     device *d = s->setup.device;
-    int64_t most = 0, page = 0, n_up = 0, n_down = 0;
+    int64_t most = 0, n_up = 0, n_down = 0;
     device_mark listed;
     for (int i = 0; i < s->n_row; i++)
         most = NUM_MAX(most, pages_of(&s->rows[i]));
@@ -371,13 +458,17 @@ nib_status kv_stage_begin(kv_stage *s, nib_error *err) {
     const size_t n = KV_STAGE_LIST * (size_t)s->n_page;
     if (n == 0)
         return NIB_OK;
-    if (mem_grow((void **)&s->list, &s->max_list, n, sizeof *s->list))
-        return nib_fail_nomem(err, n * sizeof *s->list, "a list of pages");
+    if (mem_grow((void **)&s->list, &s->max_list, n, sizeof *s->list) ||
+        mem_grow((void **)&s->pages, &s->max_pages, (size_t)s->n_page, sizeof *s->pages) ||
+        mem_grow((void **)&s->runs, &s->max_runs, (size_t)s->n_page, sizeof *s->runs))
+        return nib_fail_nomem(err, n * (sizeof *s->list + sizeof *s->pages), "a list of pages");
     s->paging = kv_pool_paging(s->rows->kv->pool);
     s->origin = s->rows->kv->on_host[0];
     cut(s);
-    for (int i = 0; i < s->n_part; i++)
-        NIB_TRY(list_part(s, &s->parts[i], &page, &n_up, &n_down, err));
+    for (int i = 0; i < s->n_part; i++) {
+        number_pages(s, &s->parts[i]);
+        NIB_TRY(list_pairs(s, &s->parts[i], &n_up, &n_down, err));
+    }
     NIB_TRY(d->kind->copy(d, DEVICE_LOAD_CACHE, there(s), s->list, n * sizeof *s->list, err));
     NIB_TRY(d->kind->mark(d, DEVICE_LOAD_CACHE, &listed, err));
     NIB_TRY(d->kind->follow(d, DEVICE_COMPUTE, listed, err));

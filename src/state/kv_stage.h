@@ -55,6 +55,7 @@ typedef struct kv_stage_rows {
     const kv_table *kv;
     int64_t first, end;
     bool by_host; /* in layers with KV_HOME_HOST the host computes them */
+    int64_t page; /* set by kv_stage_add: the first of its pages in the pass's list */
 } kv_stage_rows;
 
 /* A pass: kv_stage_clear, then kv_stage_add for all its rows in their order, all of one pool format, then

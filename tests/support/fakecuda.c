@@ -151,15 +151,15 @@ static int on_device(void *to, const void *from, size_t bytes, cuda_stream s) {
     fake_copy(real(to), real(from), bytes, false, s);
     return 0;
 }
-static int copy_rows(void *to, const void *from, size_t pitch, size_t bytes, size_t n_row, bool to_dev,
-                     cuda_stream s) {
+static int copy_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t bytes,
+                     size_t n_row, bool to_dev, cuda_stream s) {
     CALL();
     copy_comes_between();
-    if (is_there(to) != to_dev || is_there(from) == to_dev || bytes > pitch)
+    if (is_there(to) != to_dev || is_there(from) == to_dev || bytes > to_pitch || bytes > from_pitch)
         return fake_misuse("a copy of rows has its sides wrong, or rows overlap");
     for (size_t i = 0; i < n_row; i++)
-        fake_copy((uint8_t *)real_or_host(to) + i * pitch, (const uint8_t *)real_or_host(from) + i * pitch,
-                  bytes, !to_dev, s);
+        fake_copy((uint8_t *)real_or_host(to) + i * to_pitch,
+                  (const uint8_t *)real_or_host(from) + i * from_pitch, bytes, !to_dev, s);
     fake.n_sent += to_dev ? bytes * n_row : 0;
     return 0;
 }

@@ -499,9 +499,9 @@ typedef struct cuda_kernels {
     int (*to_host)(void *host, const void *from, size_t bytes,
                    cuda_stream s); /* waits if the host memory is not pinned */
     int (*on_device)(void *to, const void *from, size_t bytes, cuda_stream s);
-    /* The same between host and device for n_row rows of `bytes`, `pitch` bytes apart on both sides. */
-    int (*copy_rows)(void *to, const void *from, size_t pitch, size_t bytes, size_t n_row, bool to_device,
-                     cuda_stream s);
+    /* The same between host and device for n_row rows of `bytes`, which begin so many bytes apart. */
+    int (*copy_rows)(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t bytes,
+                     size_t n_row, bool to_device, cuda_stream s);
     int (*fill)(void *to, int byte, size_t bytes, cuda_stream s);
     int (*stream_new)(cuda_stream *s);
     int (*stream_free)(cuda_stream s);

@@ -100,9 +100,9 @@ static int to_host(void *host, const void *from, size_t bytes, cuda_stream s) {
 static int on_device(void *to, const void *from, size_t bytes, cuda_stream s) {
     return (int)cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, (cudaStream_t)s);
 }
-static int copy_rows(void *to, const void *from, size_t pitch, size_t bytes, size_t n_row, bool to_device,
-                     cuda_stream s) {
-    return (int)cudaMemcpy2DAsync(to, pitch, from, pitch, bytes, n_row,
+static int copy_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t bytes, size_t n_row,
+                     bool to_device, cuda_stream s) {
+    return (int)cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, bytes, n_row,
                                   to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
                                   (cudaStream_t)s);
 }
