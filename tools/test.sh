@@ -91,7 +91,7 @@ fi
 run gcc make -j"$jobs" CC=gcc DEBUG=-g1 TEST_STRIP=1 WERROR=-Werror all tests benches
 wait $packages || { cat "$logs/packages" && exit 1; }
 wait $models || true
-beside lint make -s lint TIDY_STATES=1000 &
+beside lint make -s lint TIDY_STATES=3000 &
 linting=$!
 {
     beside clang make -j"$jobs" CC=clang WERROR=-Werror asan-build
