@@ -7,8 +7,8 @@
 
 /* A hash of 128 bits of this version, the model's contents and the times of its files, the format and product
  * of every weight, the back end and its kernels (as in nib_engine_kernels), the formats of the cache, and the
- * layers whose keys and values are in the host's part of a page (backend.on_host; NULL: none). Two engines
- * with the same key compute the same keys and values for the same tokens. */
+ * widths of each layer's keys and values and their homes (backend.homes; NULL: all on the device). Two
+ * engines with the same key compute the same keys and values for the same tokens. */
 nib_status prefix_key(const engine_core *e, const char *kernels, const kv_home *homes, kv_formats kv,
                       uint64_t out[2], nib_error *err);
 

@@ -47,29 +47,16 @@ void dequantize_f8_e5m2(const void *blocks, float *out, int64_t n) {
         out[i] = half_to_float((uint16_t)(p[i] << 8));
 }
 
-void dequantize_f64(const void *blocks, float *out, int64_t n) {
-    const uint8_t *p = blocks;
-    for (int64_t i = 0; i < n; i++) {
-        double d;
-        memcpy(&d, p + 8 * i, sizeof d);
-        out[i] = (float)d;
+/* Numbers that C has, in any alignment. */
+#define PLAIN(name, number)                                                                                  \
+    void dequantize_##name(const void *blocks, float *out, int64_t n) {                                      \
+        const uint8_t *p = blocks;                                                                           \
+        for (int64_t i = 0; i < n; i++) {                                                                    \
+            number x;                                                                                        \
+            memcpy(&x, p + (int64_t)sizeof x * i, sizeof x);                                                 \
+            out[i] = (float)x;                                                                               \
+        }                                                                                                    \
     }
-}
-
-void dequantize_i32(const void *blocks, float *out, int64_t n) {
-    const uint8_t *p = blocks;
-    for (int64_t i = 0; i < n; i++) {
-        int32_t v;
-        memcpy(&v, p + 4 * i, sizeof v);
-        out[i] = (float)v;
-    }
-}
-
-void dequantize_i64(const void *blocks, float *out, int64_t n) {
-    const uint8_t *p = blocks;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t v;
-        memcpy(&v, p + 8 * i, sizeof v);
-        out[i] = (float)v;
-    }
-}
+PLAIN(f64, double)
+PLAIN(i32, int32_t)
+PLAIN(i64, int64_t)

@@ -28,6 +28,13 @@ static bool slides(kv_formats formats, const op *o, int n) {
     return formats.slides && !formats.newest && n == 1 && o->u.attn.window > 0 && o->u.attn.every == 0;
 }
 
+bool kv_paging_half(const op *o, type_id type, uint64_t *bytes) {
+    if (!kv_page_bytes(type, o->u.attn.n_kv_head, o->u.attn.d_head, bytes) || *bytes > INT64_MAX / 4)
+        return false;
+    *bytes = (uint64_t)num_round_up((int64_t)*bytes, 64);
+    return true;
+}
+
 /* Places one layer's part at *at and advances *at; false: it overflows. */
 static bool place_layer(kv_layer *layer, const op *o, type_id type, uint64_t *at) {
     uint64_t each, entries = 0, index = 0;
@@ -37,9 +44,8 @@ static bool place_layer(kv_layer *layer, const op *o, type_id type, uint64_t *at
         entries = (uint64_t)num_round_up((int64_t)entries, 64);
         index = (uint64_t)num_round_up((int64_t)index, 64);
     }
-    if (!kv_page_bytes(type, o->u.attn.n_kv_head, o->u.attn.d_head, &each) || each > INT64_MAX / 4)
+    if (!kv_paging_half(o, type, &each))
         return false;
-    each = (uint64_t)num_round_up((int64_t)each, 64);
     const bool shared = o->u.attn.shared;
     const uint64_t both = shared ? each : 2 * each;
     *layer = (kv_layer){.key_at = (int64_t)*at,

@@ -48,6 +48,9 @@ void kv_paging_close(kv_paging *p);           /* zeroed is fine */
 bool kv_paging_is_staged(const kv_paging *p); /* some layer's home is KV_HOME_STAGED */
 /* As kv_paging_open, without the layers' places; allocates nothing. */
 nib_status kv_paging_size(kv_paging *p, const layout *lay, kv_formats formats, bool overlaid, nib_error *err);
+/* Bytes of the keys of an attention's layer in a page, which are those of its values. false: they overflow.
+ */
+bool kv_paging_half(const op *attention, type_id type, uint64_t *bytes);
 /* Bytes that the first n positions of a page, or of its part, make resident. */
 uint64_t kv_page_resident(const layout *lay, kv_formats formats, bool part, int64_t n);
 uint64_t kv_paging_touched(const kv_paging *p, bool part, int64_t n);

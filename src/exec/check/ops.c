@@ -213,11 +213,11 @@ static void spread(const walk *w, const op *o) {
 static void rotate(const walk *w, const op *o) {
     const check *c = w->c;
     const int64_t half = o->u.rope.n_rot / 2;
+    const int64_t position = w->position - model_rope_behind(layout_model(c->setup.layout), o->u.rope.table);
     float *out = at(w, o->out), factor = 1;
     model_rope_freqs(layout_model(c->setup.layout), o->u.rope.table, w->of->length, c->inv_freq, &factor);
     for (int64_t i = 0; i < half; i++) {
-        const int64_t behind = model_rope_behind(layout_model(c->setup.layout), o->u.rope.table);
-        const float angle = (float)(w->position - behind) * c->inv_freq[i];
+        const float angle = (float)position * c->inv_freq[i];
         c->cos_sin[i] = cosf(angle) * factor;
         c->cos_sin[half + i] = sinf(angle) * factor;
     }

@@ -251,7 +251,6 @@ static void attend_entries(worker *w, const op *o, stride rows) {
 void run_select(worker *w, const op *o) {
     const exec_cell *c = w->j->cell;
     const int64_t n = o->u.select.n_head, d = o->u.select.d_head;
-    const stride all = {0, c->n_row};
     int64_t at = 0;
     part p;
     worker_enter(w, (access[]){{o->in2, SPLIT_OTHER, false}, {RES_KV, SPLIT_OTHER, true}}, 2);
@@ -264,7 +263,7 @@ void run_select(worker *w, const op *o) {
                             {o->in3, SPLIT_OTHER, false},
                             {o->out, SPLIT_OTHER, true}},
                  4);
-    for (int i = 0; !c->cache_only && next_part(c, o, &i, all.from, all.max, &p); at += p.n_row)
+    for (int i = 0; !c->cache_only && next_part(c, o, &i, 0, c->n_row, &p); at += p.n_row)
         for (int64_t r = 0; r < p.n_row && !job_is_dropped(w->j); r++)
             if ((at + r) % w->n_thread == w->thread)
                 entries_select(p.kv, o, p.position + r, worker_at(w, o->in, p.row + r, n * d),

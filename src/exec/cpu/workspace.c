@@ -273,13 +273,13 @@ void workspace_reach(workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_he
 static void fill_rotary_tables(workspace *ws, const model *m, int64_t row, int64_t first, int64_t n_row,
                                int64_t length) {
     for (int t = 0; t < model_n_rope(m); t++) {
-        int64_t half = model_rope_dim(m, t) / 2;
+        const int64_t half = model_rope_dim(m, t) / 2, position = first - model_rope_behind(m, t);
         float factor = 1;
         model_rope_freqs(m, t, length, ws->inv_freq, &factor);
         for (int64_t r = 0; r < n_row; r++) {
             float *out = ws->cos_sin[t] + (row + r) * 2 * half;
             for (int64_t i = 0; i < half; i++) {
-                float angle = (float)(first + r - model_rope_behind(m, t)) * ws->inv_freq[i];
+                float angle = (float)(position + r) * ws->inv_freq[i];
                 out[i] = cosf(angle) * factor;
                 out[half + i] = sinf(angle) * factor;
             }

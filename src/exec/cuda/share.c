@@ -85,15 +85,13 @@ static const cuda_kernels *guessed_sizes(void) {
 
 /* ---- facts ---- */
 
-/* Bytes of a block's keys and values in a page of this type; TYPE_COUNT: 0. */
+/* Bytes of a block's keys and values in a page of this type. */
 static uint64_t cache_of(const cuda *c, type_id type, int b) {
-    enum { ALIGN = 64 /* as in kv_paging.c */ };
     const program *p = &layout_block(c->setup.layout, b)->program;
     uint64_t sum = 0, each;
     for (int i = 0; i < p->n_op; i++)
-        if (p->ops[i].kind == OP_ATTENTION && type != TYPE_COUNT &&
-            kv_page_bytes(type, p->ops[i].u.attn.n_kv_head, p->ops[i].u.attn.d_head, &each))
-            sum += 2 * (uint64_t)num_round_up((int64_t)each, ALIGN);
+        if (p->ops[i].kind == OP_ATTENTION && kv_paging_half(&p->ops[i], type, &each))
+            sum += 2 * each;
     return sum;
 }
 
@@ -205,7 +203,7 @@ static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, off
         return nib_fail_nomem(err, (size_t)n_block * sizeof *q->blocks, "the blocks on the GPU");
     for (int b = 0; b < n_block; b++)
         q->blocks[b] = (offload_block){.cache = cache_of(c, c->setup.kv.type, b),
-                                       .newest = cache_of(c, is_coded ? TYPE_F16 : TYPE_COUNT, b),
+                                       .newest = is_coded ? cache_of(c, TYPE_F16, b) : 0,
                                        .n_launch = launches_of(c, b)};
     q->layer = n_block > 2 ? layer_of(c, n_block / 2) : (offload_layer){0};
     return take_places(c, q, err);
