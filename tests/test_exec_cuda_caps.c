@@ -243,7 +243,7 @@ static json_t *plan_under(const char *path, const nib_engine_options *o, char **
 }
 
 /* The tier of block b's matrices, by the plan. */
-static const char *tier_of(const json_t *made, size_t b) {
+static const char *home_of(const json_t *made, size_t b) {
     const json_t *of = json_array_get(json_object_get(made, "blocks"), b);
     const json_t *slice = json_array_get(json_object_get(of, "slices"), 0);
     return json_string_value(json_object_get(slice, "tier"));
@@ -256,7 +256,7 @@ static void check_places(const nib_engine *e, const json_t *made) {
     for (size_t i = 0; i < n; i++)
         if (slices[i].layer >= 0 && strcmp(slices[i].format, "f32") != 0)
             assert_int_equal(slices[i].tier == NIB_TIER_VRAM,
-                             !strcmp(tier_of(made, (size_t)slices[i].layer + 1), "vram"));
+                             !strcmp(home_of(made, (size_t)slices[i].layer + 1), "vram"));
 }
 
 static void a_plan_is_followed(void **state) {
@@ -314,7 +314,7 @@ static void an_edit_counts(void **state) {
     nib_engine *e = NULL;
     nib_error err = {0};
     json_t *entry = json_array_get(json_object_get(made, "blocks"), 2);
-    assert_string_equal(tier_of(made, 2), "vram");
+    assert_string_equal(home_of(made, 2), "vram");
     json_object_set_new(json_array_get(json_object_get(entry, "slices"), 0), "tier", json_string("ram"));
     json_object_set_new(entry, "compute", json_string("cpu"));
     edited = jsonx_text(made, JSON_COMPACT | JSON_REAL_PRECISION(7));

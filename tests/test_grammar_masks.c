@@ -35,7 +35,7 @@ static ledger *open_ledger(void) {
     const uint64_t caps[NIB_N_TIER] = {NIB_AUTO, NIB_AUTO, NIB_AUTO};
     nib_error err;
     ledger *l;
-    assert_int_equal(ledger_open(caps, &l, &err), NIB_OK);
+    assert_int_equal(ledger_open(places_of(caps), &l, &err), NIB_OK);
     return l;
 }
 
@@ -142,7 +142,7 @@ static void test_long_answers(void **state) {
     ledger *l;
     int n_mask = 0;
     (void)state;
-    assert_int_equal(ledger_open(caps, &l, &err), NIB_OK);
+    assert_int_equal(ledger_open(places_of(caps), &l, &err), NIB_OK);
     grammar_store_open(&store, l, t, n);
     for (int k = 0; k < 2; k++)
         assert_int_equal(constraint_open(&c[k], &store, "root ::= [a-z]{29000,30000} \"!\"", &err), NIB_OK);
@@ -181,7 +181,7 @@ static void make_texts(tokenizer *t, const char *schema, int n_text) {
     unsigned seed = 1;
     char *gbnf = NULL;
     ledger *l;
-    assert_int_equal(ledger_open(caps, &l, &err), NIB_OK);
+    assert_int_equal(ledger_open(places_of(caps), &l, &err), NIB_OK);
     if (schema_grammar(schema, strlen(schema), "root", &gbnf, &err))
         fail_msg("%s: %s", schema, err.message);
     grammar_store_open(&store, l, t, n);
@@ -243,7 +243,7 @@ static nib_status whole_life(void *user, nib_error *err) {
     char *gbnf = NULL;
     const char *schema = "{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"enum\":[1,\"x\"]}},"
                          "\"additionalProperties\":{\"maxLength\":3}}";
-    nib_status status = ledger_open(caps, &l, err);
+    nib_status status = ledger_open(places_of(caps), &l, err);
     if (status == NIB_OK)
         status = schema_grammar(schema, strlen(schema), "root", &gbnf, err);
     if (status == NIB_OK) {

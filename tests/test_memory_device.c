@@ -18,15 +18,17 @@ static const uint64_t caps[NIB_N_TIER] = {64 << 20, 64 << 20, 64 << 20};
 /* Calls `check` for each device of this machine. */
 static int for_each_device(void (*check)(device *)) {
     int n = 0;
-    for (int tier = 0; tier < NIB_N_TIER; tier++)
-        for (int i = 0;; i++, n++) {
+    memory_places places = places_of(caps);
+    for (int i = 0; i < PLACES; i++)
+        for (places.of[i].index = 0;; places.of[i].index++, n++) {
             device *d = NULL;
             nib_error err;
-            const nib_status status = device_open(tier, i, &d, &err);
+            const nib_status status = device_open(&places, i, &d, &err);
             if (status == NIB_E_NOTFOUND)
                 break;
             assert_int_equal(status, NIB_OK);
-            assert_int_equal(d->kind->tier, tier);
+            assert_int_equal(d->kind->tier, places.of[i].kind);
+            assert_int_equal(d->place, i);
             check(d);
             device_close(d);
         }
@@ -37,7 +39,6 @@ static void check_info(device *d) {
     device_info info;
     d->kind->info(d, &info);
     assert_true(info.name[0]);
-    assert_int_equal(info.tier, d->kind->tier);
     assert_true(info.free <= info.bytes);
     assert_true(info.host_reads || d->kind->tier != NIB_TIER_RAM);
 }
@@ -52,10 +53,11 @@ static void what_is_not_there_is_said(void **state) {
     (void)state;
     device *d = NULL;
     nib_error err;
-    assert_int_equal(device_open(NIB_TIER_DISK, 0, &d, &err), NIB_E_NOTFOUND);
+    memory_places places = places_of(caps);
+    assert_int_equal(device_open(&places, PLACE_DISK, &d, &err), NIB_E_NOTFOUND);
     assert_non_null(strstr(err.message, "disk"));
-    assert_int_equal(device_open(NIB_TIER_RAM, 1, &d, &err), NIB_E_NOTFOUND);
-    assert_int_equal(device_open(NIB_N_TIER, 0, &d, &err), NIB_E_USAGE);
+    places.of[PLACE_RAM].index = 1;
+    assert_int_equal(device_open(&places, PLACE_RAM, &d, &err), NIB_E_NOTFOUND);
     assert_null(d);
 }
 
@@ -98,14 +100,14 @@ static void copies_arrive_in_order(void **state) {
 }
 
 static void check_regions(device *d) {
-    const int tier = d->kind->tier;
+    const int at = d->place;
     ledger *l;
     memory_region r, sparse;
     nib_error err;
-    assert_int_equal(ledger_open(caps, &l, &err), NIB_OK);
-    const uint64_t before = ledger_promised(l, tier);
+    assert_int_equal(ledger_open(places_of(caps), &l, &err), NIB_OK);
+    const uint64_t before = ledger_promised(l, at);
     assert_int_equal(memory_region_open(&r, d, l, NIB_OWNER_KV, N_BYTE, false, "a test", &err), NIB_OK);
-    assert_int_equal(ledger_promised(l, tier), before + N_BYTE);
+    assert_int_equal(ledger_promised(l, at), before + N_BYTE);
     assert_int_equal(r.touched, N_BYTE);
     assert_int_equal(memory_region_open(&sparse, d, l, NIB_OWNER_KV, N_BYTE, true, "a test", &err), NIB_OK);
     assert_int_equal(sparse.touched, 0);
@@ -117,11 +119,11 @@ static void check_regions(device *d) {
     memory_region_close(&sparse);
     memory_region_close(&sparse); /* nothing the second time */
     memory_region_close(&r);
-    assert_int_equal(ledger_promised(l, tier), before);
-    assert_int_equal(memory_region_open(&r, d, l, NIB_OWNER_KV, caps[tier], false, "a test", &err),
-                     tier == NIB_TIER_RAM ? NIB_E_NOFIT : NIB_OK);
+    assert_int_equal(ledger_promised(l, at), before);
+    assert_int_equal(memory_region_open(&r, d, l, NIB_OWNER_KV, caps[d->kind->tier], false, "a test", &err),
+                     at == PLACE_RAM ? NIB_E_NOFIT : NIB_OK);
     memory_region_close(&r);
-    assert_int_equal(ledger_promised(l, tier), before);
+    assert_int_equal(ledger_promised(l, at), before);
     ledger_close(l);
 }
 
@@ -135,15 +137,15 @@ static void no_memory_gives_the_charge_back(void **state) {
     ledger *l;
     memory_region r;
     nib_error err;
-    assert_int_equal(ledger_open(caps, &l, &err), NIB_OK);
-    const uint64_t before = ledger_promised(l, NIB_TIER_RAM);
+    assert_int_equal(ledger_open(places_of(caps), &l, &err), NIB_OK);
+    const uint64_t before = ledger_promised(l, PLACE_RAM);
     fault_arm(FAULT_ALLOC, 1);
     assert_int_equal(
         memory_region_open(&r, device_host(), l, NIB_OWNER_STAGING, N_BYTE, false, "slots", &err),
         NIB_E_NOMEM);
     fault_arm(FAULT_ALLOC, 0);
     assert_non_null(strstr(err.message, "slots"));
-    assert_int_equal(ledger_promised(l, NIB_TIER_RAM), before);
+    assert_int_equal(ledger_promised(l, PLACE_RAM), before);
     memory_region_close(&r);
     ledger_close(l);
 }

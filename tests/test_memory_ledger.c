@@ -16,7 +16,7 @@ static ledger *open_with(uint64_t ram) {
     const uint64_t caps[NIB_N_TIER] = {ram, NIB_AUTO, NIB_AUTO};
     ledger *l = NULL;
     nib_error err;
-    assert_int_equal(ledger_open(caps, &l, &err), NIB_OK);
+    assert_int_equal(ledger_open(places_of(caps), &l, &err), NIB_OK);
     return l;
 }
 
@@ -24,17 +24,17 @@ static void refuses_what_does_not_fit(void **state) {
     (void)state;
     nib_error err = {0};
     ledger *l = open_with(200 * MIB);
-    uint64_t left = ledger_free(l, NIB_TIER_RAM);
+    uint64_t left = ledger_free(l, PLACE_RAM);
     assert_true(left < 200 * MIB && left > 100 * MIB);
-    assert_int_equal(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_KV, left + 1, &err), NIB_E_NOFIT);
+    assert_int_equal(ledger_charge(l, PLACE_RAM, NIB_OWNER_KV, left + 1, &err), NIB_E_NOFIT);
     assert_non_null(strstr(err.message, "kv"));
     assert_non_null(strstr(err.message, "200.0 MiB"));
-    assert_int_equal(ledger_free(l, NIB_TIER_RAM), left);
-    assert_int_equal(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_KV, left, &err), NIB_OK);
-    assert_int_equal(ledger_free(l, NIB_TIER_RAM), 0);
-    assert_int_equal(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_TABLES, UINT64_MAX, &err), NIB_E_NOFIT);
-    ledger_release(l, NIB_TIER_RAM, NIB_OWNER_KV, left);
-    assert_int_equal(ledger_free(l, NIB_TIER_RAM), left);
+    assert_int_equal(ledger_free(l, PLACE_RAM), left);
+    assert_int_equal(ledger_charge(l, PLACE_RAM, NIB_OWNER_KV, left, &err), NIB_OK);
+    assert_int_equal(ledger_free(l, PLACE_RAM), 0);
+    assert_int_equal(ledger_charge(l, PLACE_RAM, NIB_OWNER_TABLES, UINT64_MAX, &err), NIB_E_NOFIT);
+    ledger_release(l, PLACE_RAM, NIB_OWNER_KV, left);
+    assert_int_equal(ledger_free(l, PLACE_RAM), left);
     ledger_close(l);
 }
 
@@ -43,7 +43,7 @@ static void a_cap_below_the_process_is_refused(void **state) {
     const uint64_t caps[NIB_N_TIER] = {1 << 16, NIB_AUTO, NIB_AUTO};
     ledger *l = NULL;
     nib_error err;
-    assert_int_equal(ledger_open(caps, &l, &err), NIB_E_NOFIT);
+    assert_int_equal(ledger_open(places_of(caps), &l, &err), NIB_E_NOFIT);
     assert_null(l);
 }
 
@@ -51,14 +51,14 @@ static void promised_is_not_yet_resident(void **state) {
     (void)state;
     nib_memory before, after;
     ledger *l = open_with(NIB_AUTO);
-    assert_true(ledger_free(l, NIB_TIER_RAM) == NIB_AUTO);
+    assert_true(ledger_free(l, PLACE_RAM) == NIB_AUTO);
     ledger_report(l, &before);
-    assert_int_equal(ledger_reserve(l, NIB_TIER_RAM, NIB_OWNER_KV, 64 * MIB, NULL), NIB_OK);
-    ledger_touch(l, NIB_TIER_RAM, NIB_OWNER_KV, 10 * MIB);
+    assert_int_equal(ledger_reserve(l, PLACE_RAM, NIB_OWNER_KV, 64 * MIB, NULL), NIB_OK);
+    ledger_touch(l, PLACE_RAM, NIB_OWNER_KV, 10 * MIB);
     ledger_report(l, &after);
     assert_int_equal(after.tier[NIB_TIER_RAM].peak, before.tier[NIB_TIER_RAM].peak + 10 * MIB);
     assert_int_equal(after.owner[NIB_OWNER_KV], 10 * MIB);
-    ledger_unreserve(l, NIB_TIER_RAM, NIB_OWNER_KV, 64 * MIB, 10 * MIB);
+    ledger_unreserve(l, PLACE_RAM, NIB_OWNER_KV, 64 * MIB, 10 * MIB);
     ledger_report(l, &after);
     assert_int_equal(after.owner[NIB_OWNER_KV], 0);
     ledger_close(l);
@@ -69,7 +69,7 @@ static void the_peak_is_the_systems(void **state) {
     nib_memory m;
     process_measured();
     ledger *l = open_with(NIB_AUTO);
-    assert_int_equal(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_WEIGHTS, 48 * MIB, NULL), NIB_OK);
+    assert_int_equal(ledger_charge(l, PLACE_RAM, NIB_OWNER_WEIGHTS, 48 * MIB, NULL), NIB_OK);
     uint8_t *p = mem_map(48 * MIB);
     assert_non_null(p);
     memset(p, 1, 48 * MIB);
@@ -90,7 +90,7 @@ static void the_runtime_is_the_rest(void **state) {
     process_counted();
     ledger *l = open_with(NIB_AUTO);
     uint64_t before = ledger_process_usage().now;
-    assert_int_equal(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_WEIGHTS, 3 * MIB, NULL), NIB_OK);
+    assert_int_equal(ledger_charge(l, PLACE_RAM, NIB_OWNER_WEIGHTS, 3 * MIB, NULL), NIB_OK);
     uint8_t *weights = mem_map(3 * MIB), *other = mem_map_sparse(2 * MIB);
     memset(weights, 1, 3 * MIB);
     memset(other, 1, MIB); /* the rest is not touched, so it is not resident */

@@ -313,8 +313,8 @@ static uint32_t draw(uint32_t n) {
 
 /* Random tiers of all pages, the faster first in the first and in the second slices of each block, and the
  * places that a plan has for them. */
-static void draw_places(const page_layout *pages, layout_place *places, uint8_t *tier_of) {
-    static const int order[] = {NIB_TIER_VRAM, NIB_TIER_RAM, NIB_TIER_DISK};
+static void draw_places(const page_layout *pages, layout_place *places, uint8_t *home_of) {
+    static const int order[] = {PLACE_GPU, PLACE_RAM, PLACE_DISK};
     for (int b = 0; b < pages->n_block; b++) {
         uint32_t at[2] = {draw(3), draw(3)};
         places[b] = (layout_place){.on_gpu = draw(2)};
@@ -324,18 +324,18 @@ static void draw_places(const page_layout *pages, layout_place *places, uint8_t 
             if (page->block != b)
                 continue;
             *now += *now < 2 && draw(2) ? 1 + draw(2 - *now) : 0;
-            tier_of[i] = (uint8_t)order[*now];
-            places[b].bytes[page->second][tier_of[i]] += page->bytes;
+            home_of[i] = (uint8_t)order[*now];
+            places[b].bytes[page->second][home_of[i]] += page->bytes;
         }
     }
 }
 
-static void check_tiers(const layout *l, const uint8_t *tier_of) {
+static void check_tiers(const layout *l, const uint8_t *home_of) {
     const page_layout *pages = layout_pages(l);
     uint64_t sum = 0, all = 0;
-    assert_memory_equal(layout_tiers(l), tier_of, (size_t)pages->n_page);
+    assert_memory_equal(layout_homes(l), home_of, (size_t)pages->n_page);
     for (int t = 0; t < NIB_N_TIER; t++)
-        sum += layout_tier_bytes(l, t);
+        sum += layout_home_bytes(l, t);
     for (int i = 0; i < pages->n_page; i++)
         all += pages->pages[i].bytes;
     assert_int_equal(sum, all);
@@ -347,36 +347,36 @@ static void tiers_of_pages(void **state) {
     (void)state;
     static const char *const formats[] = {"file", "u4g64", "u4g64+u4g64"};
     tiny_layout of = tiny_layout_open(tiny_model("m.gguf", &packed_head));
-    assert_null(layout_tiers(of.l));
+    assert_null(layout_homes(of.l));
     assert_null(layout_places(of.l));
-    assert_int_equal(layout_tier_bytes(of.l, NIB_TIER_RAM), 0);
+    assert_int_equal(layout_home_bytes(of.l, PLACE_RAM), 0);
     for (int round = 0; round < 300; round++) {
         layout *plain, *placed, *changed;
-        uint8_t tier_of[256];
+        uint8_t home_of[256];
         layout_place places[8];
         layout_choice choice = {.format = formats[round % 3]};
         assert_int_equal(layout_make(of.m, &choice, &plain, NULL), NIB_OK);
         const page_layout *pages = layout_pages(plain);
-        assert_true(pages->n_page <= (int)NUM_COUNT(tier_of) && pages->n_block <= (int)NUM_COUNT(places));
-        draw_places(pages, places, tier_of);
+        assert_true(pages->n_page <= (int)NUM_COUNT(home_of) && pages->n_block <= (int)NUM_COUNT(places));
+        draw_places(pages, places, home_of);
         for (int b = 0; b < pages->n_block; b++)
             for (int second = 0; second < 2; second++) { /* rounded otherwise than the pages */
                 uint64_t *bytes = places[b].bytes[second];
-                const int first = bytes[NIB_TIER_VRAM] ? NIB_TIER_VRAM : NIB_TIER_RAM;
+                const int first = bytes[PLACE_GPU] ? PLACE_GPU : PLACE_RAM;
                 if (bytes[first])
                     bytes[first] += round % 4 ? draw(FILE_ALIGN) : 0;
-                if (bytes[NIB_TIER_DISK])
-                    bytes[NIB_TIER_DISK] = round % 2 ? 1 : UINT64_MAX;
+                if (bytes[PLACE_DISK])
+                    bytes[PLACE_DISK] = round % 2 ? 1 : UINT64_MAX;
             }
         choice.places = places;
         assert_int_equal(layout_make(of.m, &choice, &placed, NULL), NIB_OK);
-        check_tiers(placed, tier_of);
+        check_tiers(placed, home_of);
         assert_memory_equal(layout_places(placed), places, (size_t)pages->n_block * sizeof *places);
         assert_true(layout_heap_bytes(placed) >= layout_heap_bytes(plain) + (uint64_t)pages->n_page);
         assert_int_equal(layout_with_packings(placed, planes, NULL, &changed, NULL), NIB_OK);
-        check_tiers(changed, tier_of);
+        check_tiers(changed, home_of);
         layout_free(placed);
-        check_tiers(changed, tier_of);
+        check_tiers(changed, home_of);
         layout_free(changed);
         layout_free(plain);
     }
@@ -389,8 +389,8 @@ static void zeroed_places(void **state) {
     tiny_layout of = tiny_layout_open(tiny_model("m.gguf", &tied));
     layout_place places[8] = {{.on_gpu = false}};
     tiny_layout_change(&of, &(layout_choice){.places = places});
-    assert_int_equal(layout_tier_bytes(of.l, NIB_TIER_VRAM) + layout_tier_bytes(of.l, NIB_TIER_DISK), 0);
-    assert_true(layout_tier_bytes(of.l, NIB_TIER_RAM) > 0);
+    assert_int_equal(layout_home_bytes(of.l, PLACE_GPU) + layout_home_bytes(of.l, PLACE_DISK), 0);
+    assert_true(layout_home_bytes(of.l, PLACE_RAM) > 0);
     tiny_layout_close(&of);
 }
 

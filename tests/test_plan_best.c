@@ -5,7 +5,7 @@
 #include "support/sanitized.h"
 
 #include "base/num.h"
-#include "plan/residency.h"
+#include "plan/homes.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -51,7 +51,7 @@ static bool place(const plan_question *q, plan_decision *d) {
         return false;
     memcpy(d->kept, bytes, sizeof bytes);
     if (d->streamed)
-        residency_share(bytes, FACTS_N, cap - beside, d->kept);
+        homes_share(bytes, FACTS_N, cap - beside, d->kept);
     return d->streamed || all <= cap - beside;
 }
 

@@ -70,7 +70,7 @@ static int open_fixture(void **state) {
     nib_error err;
     assert_true((size_t)n < sizeof json);
     if (tokenizer_open_json(json, (size_t)n, NULL, 0, &f.tokenizer, &err) != NIB_OK ||
-        ledger_open(caps, &f.ledger, &err) != NIB_OK)
+        ledger_open(places_of(caps), &f.ledger, &err) != NIB_OK)
         fail_msg("%s", err.message);
     assert_int_equal(tokenizer_n_vocab(f.tokenizer), N_VOCAB);
     f.with = (generation_setup){.ledger = f.ledger, .tokenizer = f.tokenizer, .n_vocab = N_VOCAB};
@@ -538,7 +538,7 @@ static void an_answer_that_fails_ends_alone(void **state) {
 static nib_status fault_step_answer(void *user, nib_error *err) {
     static const nib_logit_bias bias[] = {{B, 1}, {END, -1}};
     const fixture *f = user;
-    const uint64_t promised = ledger_promised(f->ledger, NIB_TIER_RAM);
+    const uint64_t promised = ledger_promised(f->ledger, PLACE_RAM);
     generation_setup with = f->with;
     grammar_store grammars;
     mem_bound counted;
@@ -573,7 +573,7 @@ static nib_status fault_step_answer(void *user, nib_error *err) {
     grammar_store_close(&grammars);
     mem_bound_end(&counted);
     assert_int_equal(counted.now, 0);
-    assert_int_equal(ledger_promised(f->ledger, NIB_TIER_RAM), promised);
+    assert_int_equal(ledger_promised(f->ledger, PLACE_RAM), promised);
     return status;
 }
 

@@ -306,8 +306,8 @@ static uint64_t fill_ledger(world *w) {
     nib_error err = {0};
     if (!w->capped)
         return 0;
-    const uint64_t n = ledger_free(l, NIB_TIER_RAM) - below(w, 16384);
-    assert_int_equal(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, n, &err), NIB_OK);
+    const uint64_t n = ledger_free(l, PLACE_RAM) - below(w, 16384);
+    assert_int_equal(ledger_charge(l, PLACE_RAM, NIB_OWNER_ACTIVATIONS, n, &err), NIB_OK);
     return n;
 }
 
@@ -317,12 +317,12 @@ static void run_batch(world *w, const nib_status *alone, const char *folder) {
     nib_batch_counts first, counts;
     open_batch(w, folder);
     nib_batch_count(w->b, &first);
-    const uint64_t before = ledger_promised(l, NIB_TIER_RAM), filled = fill_ledger(w);
+    const uint64_t before = ledger_promised(l, PLACE_RAM), filled = fill_ledger(w);
     run(w, alone);
-    ledger_release(l, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, filled);
+    ledger_release(l, PLACE_RAM, NIB_OWNER_ACTIVATIONS, filled);
     assert_int_equal(w->b->n_page_free, w->b->n_page);
     nib_batch_count(w->b, &counts);
-    assert_int_equal(ledger_promised(l, NIB_TIER_RAM), before + counts.ram_bytes - first.ram_bytes);
+    assert_int_equal(ledger_promised(l, PLACE_RAM), before + counts.ram_bytes - first.ram_bytes);
     nib_batch_close(w->b);
     seen.paused += counts.paused;
     seen.disk_read += counts.disk_read;

@@ -50,7 +50,8 @@ static setting setting_of(const char *path, device *d, kv_formats formats, uint6
     setting s = {.d = d};
     nib_error err = {0};
     s.of = tiny_layout_open(path);
-    if (ledger_open(caps, &s.l, &err) || kv_pool_open(s.of.l, formats, false, true, d, s.l, &s.pages, &err))
+    if (ledger_open(places_of(caps), &s.l, &err) ||
+        kv_pool_open(s.of.l, formats, false, true, d, s.l, &s.pages, &err))
         fail_msg("%s", err.message);
     return s;
 }

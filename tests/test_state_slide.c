@@ -62,7 +62,7 @@ static setting *setting_open(type_id type, int64_t n_page, bool each, uint64_t m
     s->seed = seed;
     s->of = tiny_layout_open(tiny_folder_gemma3(WINDOW));
     s->scratch = aligned_alloc(64, (attend_scratch_bytes(WIDTH / 4) + 63) / 64 * 64);
-    if (ledger_open(caps, &s->l, &err) ||
+    if (ledger_open(places_of(caps), &s->l, &err) ||
         kv_pool_open(s->of.l, formats, false, true, device_host(), s->l, &s->pages, &err))
         fail_msg("%s", err.message);
     s->reserved = kv_table_amount(kv_pool_paging(s->pages), N_TABLE, n_page);

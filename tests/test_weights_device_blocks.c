@@ -194,16 +194,16 @@ static pager *open_pager(world *w, bool all, bool nothing) {
     int n_page = 0, n_kept = 0;
     if (pager_open(w->of.l, w->l, &options, &p, &err) || pager_list(p, &pages, &n_page, &need, &err))
         fail_msg("%s", err.message);
-    uint8_t *tier_of = mem_alloc((size_t)n_page + 1);
-    assert_non_null(tier_of);
+    uint8_t *home_of = mem_alloc((size_t)n_page + 1);
+    assert_non_null(home_of);
     for (int i = 0; i < n_page; i++) {
         if (i == 0 || pages[i].block != pages[i - 1].block)
             n_kept = chance(3) ? 0 : (int)random_below(20);
-        tier_of[i] = all || (!nothing && n_kept-- > 0) ? NIB_TIER_RAM : NIB_TIER_DISK;
+        home_of[i] = all || (!nothing && n_kept-- > 0) ? PLACE_RAM : PLACE_DISK;
     }
-    if ((!all && pager_source(p, NIB_AUTO, &err)) || pager_load(p, tier_of, &err))
+    if ((!all && pager_source(p, NIB_AUTO, &err)) || pager_load(p, home_of, &err))
         fail_msg("%s", err.message);
-    mem_free(tier_of);
+    mem_free(home_of);
     mem_free(pages);
     return p;
 }
@@ -214,7 +214,7 @@ static void open_world(world *w, const char *path, bool nothing_stays) {
     memset(w, 0, sizeof *w);
     w->of = tiny_layout_open(path);
     assert_int_equal(pool_open(2, &w->threads, NULL), NIB_OK);
-    assert_int_equal(ledger_open(caps, &w->l, NULL), NIB_OK);
+    assert_int_equal(ledger_open(places_of(caps), &w->l, NULL), NIB_OK);
     w->whole = open_pager(w, true, false);
     w->p = open_pager(w, false, nothing_stays);
     const device_store_setup how = {.device = &the_device.base, .ledger = w->l, .owner = NIB_OWNER_WEIGHTS};

@@ -1,6 +1,6 @@
 /* Replacement policies over the pages of a token: the simulation of bench_pager against small cases by hand,
  * an exhaustive search, and the reads of the pager's own residency. */
-#include "plan/residency.h"
+#include "plan/homes.h"
 #include "support/page_policy.h"
 
 #include <setjmp.h>
@@ -108,23 +108,23 @@ static void residency_is_belady_but_for_the_ring(void **state) {
         uint64_t bytes[MAX_PAGE], all = 0, ring = 0;
         double score[MAX_PAGE];
         int uses[MAX_PAGE];
-        uint8_t tier_of[MAX_PAGE];
+        uint8_t home_of[MAX_PAGE];
         const int n = 8 + (int)draw(MAX_PAGE - 8);
         for (int i = 0; i < n; i++) {
             bytes[i] = 4096 * (uint64_t)(64 + draw(64));
             score[i] = draw(10);
             pages[i] = (pager_page){.block = i / 4, .bytes = bytes[i]};
             uses[i] = i;
-            tier_of[i] = RESIDENCY_OPEN;
+            home_of[i] = HOME_OPEN;
             all += bytes[i];
             ring = NUM_MAX(ring, bytes[i]);
         }
         const uint64_t capacity = ring + (all - ring) * draw(100) / 100;
-        const residency_tier tiers[] = {{.tier = NIB_TIER_RAM, .capacity = capacity - ring},
-                                        {.tier = NIB_TIER_DISK, .capacity = NIB_AUTO}};
+        const home_place tiers[] = {{.place = PLACE_RAM, .capacity = capacity - ring},
+                                    {.place = PLACE_DISK, .capacity = NIB_AUTO}};
         const page_trace t = {bytes, score, n, uses, n};
-        residency_spread(pages, n, tiers, 2, tier_of);
-        const uint64_t ours = residency_bytes(pages, n, tier_of, NIB_TIER_DISK) * (PASSES - SKIP);
+        homes_spread(pages, n, tiers, 2, home_of);
+        const uint64_t ours = homes_bytes(pages, n, home_of, PLACE_DISK) * (PASSES - SKIP);
         const page_count best = run(&t, PAGE_BELADY, capacity), lru = run(&t, PAGE_LRU, capacity);
         assert_true(ours <= best.bytes + 3 * ring * (PASSES - SKIP));
         assert_true(ours <= lru.bytes && best.bytes <= lru.bytes);

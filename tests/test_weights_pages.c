@@ -127,7 +127,7 @@ static void begin(opened *o, const char *path, uint64_t headroom) {
     memset(o, 0, sizeof *o);
     o->of = tiny_layout_open(path);
     assert_int_equal(pool_open(THREADS, &o->threads, NULL), NIB_OK);
-    assert_int_equal(ledger_open(caps, &o->l, NULL), NIB_OK);
+    assert_int_equal(ledger_open(places_of(caps), &o->l, NULL), NIB_OK);
     o->need = pager_needs(o->of.l, THREADS);
 }
 
@@ -147,17 +147,17 @@ static nib_status open_some(const opened *o, bool half, pager **out, uint64_t *r
     assert_int_equal(pager_open(o->of.l, o->l, &want, out, err), NIB_OK);
     assert_int_equal(pager_list(*out, &pages, &n_page, &need, err), NIB_OK);
     assert_int_equal(need.image, o->need.image);
-    uint8_t *tier_of = mem_alloc((size_t)n_page);
+    uint8_t *home_of = mem_alloc((size_t)n_page);
     *resident = need.vectors;
     for (int i = 0; i < n_page; i++) {
-        tier_of[i] = half && i % 2 ? NIB_TIER_DISK : NIB_TIER_RAM;
-        *resident += tier_of[i] == NIB_TIER_RAM ? pages[i].bytes : 0;
+        home_of[i] = half && i % 2 ? PLACE_DISK : PLACE_RAM;
+        *resident += home_of[i] == PLACE_RAM ? pages[i].bytes : 0;
     }
     if (half)
         status = pager_source(*out, NIB_AUTO, err);
     if (status == NIB_OK)
-        status = pager_load(*out, tier_of, err);
-    mem_free(tier_of);
+        status = pager_load(*out, home_of, err);
+    mem_free(home_of);
     mem_free(pages);
     return status;
 }

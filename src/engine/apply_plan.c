@@ -110,12 +110,12 @@ static nib_status check_bytes(const plan_block *pb, const block *b, const char *
     return NIB_OK;
 }
 
-/* The bytes of the block's slices on each tier, and its device. */
-static layout_place place_of(const plan_block *pb) {
+/* The bytes of the block's slices in each place, and its device. */
+static layout_place place_of(const engine_core *e, const plan_block *pb) {
     layout_place place = {.on_gpu = pb->on_gpu, .in_vram = has_vram(pb)};
     for (int second = 0; second < 2; second++)
-        for (int t = 0; t < NIB_N_TIER; t++)
-            plan_block_bytes(pb, second, t, &place.bytes[second][t]);
+        for (int i = 0; i < PLACES; i++)
+            plan_block_bytes(pb, second, e->places.of[i].kind, &place.bytes[second][i]);
     return place;
 }
 
@@ -143,7 +143,7 @@ static nib_status make_layout(engine_core *e, const plan *p, layout_part *parts,
     for (int b = 0; b < p->n_block; b++) {
         NIB_TRY(choose_part(p, &p->blocks[b], model_block(e->m, b), &parts[b], err));
         if (places)
-            places[b] = place_of(&p->blocks[b]);
+            places[b] = place_of(e, &p->blocks[b]);
     }
     const nib_status status = layout_make(e->m, &choice, &made, err);
     if (status != NIB_OK)

@@ -53,7 +53,7 @@ static nib_status find_backend(engine_core *e, const plan *p, nib_error *err) {
     }
     if (!name || strcmp(name, "auto") != 0)
         return backend_find(name, &e->kind, err);
-    if (device_open(NIB_TIER_VRAM, 0, &gpu, &why) != NIB_OK)
+    if (device_open(&e->places, PLACE_GPU, &gpu, &why) != NIB_OK)
         log_line(&e->log, "using --backend cpu: %s", why.message);
     e->kind = backend_of_tier(gpu ? NIB_TIER_VRAM : NIB_TIER_RAM);
     e->kind_is_auto = true;
@@ -70,11 +70,12 @@ static void look_at_vram(const engine_core *e) {
 nib_status core_begin(engine_core *e, const char *name, const engine_internal *internal, nib_error *err) {
     const plan *p = internal->plan;
     NIB_TRY(settings_make(&e->resolved, &e->requested, err));
-    NIB_TRY(find_backend(e, p, err));
     e->expanded = internal->expanded;
     if (p)
         NIB_TRY(core_blame_plan(&e->requested,
                                 settings_take_plan(&e->resolved, p, &e->requested, &e->log, err), err));
+    e->places = places_of(e->resolved.cap);
+    NIB_TRY(find_backend(e, p, err));
     if (internal->kv_layers)
         e->resolved.kv_layers = internal->kv_layers;
     if (e->resolved.n_thread == 0)
@@ -109,7 +110,7 @@ nib_status core_open_files(engine_core *e, const container_visitor *vocabulary, 
     NIB_TRY(open_model(e, vocabulary, err));
     e->text.from = e->container;
     const uint64_t bytes = e->m ? model_heap_bytes(e->m) : container_heap_bytes(e->container);
-    return ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err);
+    return ledger_charge(e->ledger, PLACE_RAM, NIB_OWNER_TABLES, bytes, err);
 }
 
 /* ---- the layout ---- */
@@ -117,14 +118,13 @@ nib_status core_open_files(engine_core *e, const container_visitor *vocabulary, 
 nib_status core_set_layout(engine_core *e, layout *to, nib_error *err) {
     const uint64_t bytes = layout_heap_bytes(to), before = e->layout ? layout_heap_bytes(e->layout) : 0;
     if (bytes > before) {
-        const nib_status status =
-            ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes - before, err);
+        const nib_status status = ledger_charge(e->ledger, PLACE_RAM, NIB_OWNER_TABLES, bytes - before, err);
         if (status != NIB_OK) {
             layout_free(to);
             return status;
         }
     } else
-        ledger_release(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, before - bytes);
+        ledger_release(e->ledger, PLACE_RAM, NIB_OWNER_TABLES, before - bytes);
     layout_free(e->layout);
     e->layout = to;
     return NIB_OK;
@@ -141,11 +141,17 @@ nib_status core_open_layout(engine_core *e, nib_error *err) {
     return pool_open(e->resolved.n_thread, &e->threads, err);
 }
 
+int core_place(const engine_core *e) {
+    return places_find(&e->places, e->kind->tier);
+}
+
 backend_setup core_backend_setup(const engine_core *e, int n_thread) {
     backend_setup s = {.layout = e->layout,
                        .n_thread = n_thread,
                        .threads = e->threads && pool_size(e->threads) == n_thread ? e->threads : NULL,
                        .ledger = e->ledger,
+                       .places = &e->places,
+                       .place = core_place(e),
                        .log = &e->log,
                        .act_bits = e->resolved.act_bits,
                        .a16 = e->resolved.activation == 16,

@@ -27,6 +27,7 @@ typedef struct engine_core {
     settings resolved;            /* the options that apply (settings.h) */
     logger log;
     canceller cancel;
+    memory_places places;
     ledger *ledger;
     char *path;
     container *container; /* owned by the model; with vocab_only by the core */
@@ -61,6 +62,8 @@ nib_status core_open_layout(engine_core *e, nib_error *err);
  * one is freed. Before weights are read. */
 nib_status core_set_layout(engine_core *e, layout *to, nib_error *err);
 
+/* The place of the back end's memory. */
+int core_place(const engine_core *e);
 /* The setup of the back end, for n_thread threads. It has the core's thread pool if that has as many. */
 backend_setup core_backend_setup(const engine_core *e, int n_thread);
 /* The engine's parts without `step`. */

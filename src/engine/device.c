@@ -25,12 +25,13 @@ static nib_status share(const engine_core *e, backend *by, const backend_rows *r
     plan_rates rates = {0};
     char kept[32];
     engine_rates(e, 0, 0, &rates);
-    NIB_TRY(engine_device_ask(e, by, &setup, rows, ledger_free(e->ledger, e->kind->tier), &d->share, err));
+    NIB_TRY(
+        engine_device_ask(e, by, &setup, rows, ledger_free(e->ledger, by->device->place), &d->share, err));
     NIB_TRY(offload_split_make(&d->share, &rates, &d->split, err));
     by->share = &d->share;
     by->split = &d->split;
-    by->kept[e->kind->tier] = d->split.device_kv;
-    by->kept[NIB_TIER_RAM] = d->split.host;
+    by->kept[by->device->place] = d->split.device_kv;
+    by->kept[PLACE_RAM] = d->split.host;
     if (d->split.n_not_resident > 0)
         log_line(
             &e->log,

@@ -32,13 +32,13 @@ nib_status headers_open(engine_core *e, const char *name, const nib_engine_optio
     NIB_TRY(core_begin(e, name, internal, err));
     if (e->resolved.cap[NIB_TIER_RAM] != NIB_AUTO)
         mem_return_unused(); /* as an engine under that cap does */
-    NIB_TRY(ledger_open(none, &e->ledger, err));
+    NIB_TRY(ledger_open(places_of(none), &e->ledger, err));
     NIB_TRY(look_at_files(e, err));
     if (!e->m)
         return NIB_OK;
     NIB_TRY(core_open_layout(e, err));
     NIB_TRY(idle_residuals(e, p != NULL, &residuals, err));
-    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_WEIGHTS, residuals, err));
+    NIB_TRY(ledger_charge(e->ledger, PLACE_RAM, NIB_OWNER_WEIGHTS, residuals, err));
     if (p)
         NIB_TRY(resolve_blocks(e, internal, err));
     NIB_TRY(sizes_resolve(e, err));

@@ -35,7 +35,7 @@ nib_status imatrix_watch_open(imatrix_watch *w, const layout *lay, ledger *l, mo
     *w =
         (imatrix_watch){.layout = lay, .ledger = l, .sums = sums, .probe = {.input = see_product, .user = w}};
     NIB_TRY(imatrix_model_bytes(layout_model(lay), &bytes, err));
-    NIB_TRY(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
+    NIB_TRY(ledger_charge(l, PLACE_RAM, NIB_OWNER_TABLES, bytes, err));
     w->charged = bytes;
     NIB_TRY(sites_open(&w->sites, layout_model(lay), err));
     NIB_TRY(imatrix_begin(sums, w->sites.k, w->sites.n_site, err));
@@ -52,7 +52,7 @@ void imatrix_watch_finish(imatrix_watch *w) {
 
 void imatrix_watch_close(imatrix_watch *w) {
     if (w->ledger)
-        ledger_release(w->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, w->charged);
+        ledger_release(w->ledger, PLACE_RAM, NIB_OWNER_TABLES, w->charged);
     sites_close(&w->sites);
     mem_free(w->n_row);
     memset(w, 0, sizeof *w);
@@ -79,7 +79,7 @@ static nib_status load(engine_core *e, const model_sites *s, const char *prompts
     NIB_TRY(container_content_key(e->container, content, err));
     if (!imatrix_bytes(s->k, s->n_site, &bytes))
         return nib_fail(err, NIB_E_MODEL, "the channels of the products overflow 64 bits");
-    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
+    NIB_TRY(ledger_charge(e->ledger, PLACE_RAM, NIB_OWNER_TABLES, bytes, err));
     char *path = prompts[0] ? imatrix_path(content, prompts) : imatrix_find(content);
     if (!path)
         return nib_fail(err, NIB_E_NOTFOUND, "expected a profile of these weights in the cache, found none");

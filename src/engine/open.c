@@ -52,10 +52,10 @@ static nib_status open_shortlist(nib_engine *e, const engine_internal *internal,
     return NIB_OK;
 }
 
-/* Reserves the back end's memory. *later: bytes that sessions of `session` bytes take of each tier. A device
+/* Reserves the back end's memory. *later: bytes that sessions of `session` bytes take of each place. A device
  * has their keys and values, except for layers that the host computes; tokens and logits are in RAM. */
 static nib_status reserve_rows(nib_engine *e, const engine_internal *internal, uint64_t session,
-                               backend_rows *rows, uint64_t later[NIB_N_TIER], nib_error *err) {
+                               backend_rows *rows, uint64_t later[PLACES], nib_error *err) {
     const engine_core *core = &e->core;
     const bool apart = core->kind->tier != NIB_TIER_RAM && !internal->keep_free;
     rows->n_kept = session;
@@ -64,10 +64,10 @@ static nib_status reserve_rows(nib_engine *e, const engine_internal *internal, u
     NIB_TRY(engine_device_decide(core, e->backend, rows, &e->device, err));
     NIB_TRY(core->kind->reserve(e->backend, rows, err));
     NIB_TRY(engine_device_take(core, e->backend, &e->device, err));
-    memset(later, 0, NIB_N_TIER * sizeof *later);
-    later[NIB_TIER_RAM] = session - rows->n_kept;
-    for (int t = 0; t < NIB_N_TIER; t++)
-        later[t] += e->backend->split ? e->backend->kept[t] : t == core->kind->tier ? rows->n_kept : 0;
+    memset(later, 0, PLACES * sizeof *later);
+    later[PLACE_RAM] = session - rows->n_kept;
+    for (int i = 0; i < PLACES; i++)
+        later[i] += e->backend->split ? e->backend->kept[i] : i == core_place(core) ? rows->n_kept : 0;
     return NIB_OK;
 }
 
@@ -87,7 +87,7 @@ static const bool *copied_by(const backend *by) {
 }
 
 static nib_status open_weights(nib_engine *e, const engine_internal *internal, nib_error *err) {
-    uint64_t session, later[NIB_N_TIER];
+    uint64_t session, later[PLACES];
     backend_rows rows = {.n_head = 0};
     if (internal->keep_free) {
         const engine_parts parts = core_parts(&e->core);
@@ -105,13 +105,13 @@ static nib_status open_weights(nib_engine *e, const engine_internal *internal, n
     NIB_TRY(reserve_rows(e, internal, session, &rows, later, err));
     say_if_whole(e);
     NIB_TRY(placement_open(&e->placement, e->core.layout, e->core.ledger, err));
-    NIB_TRY(engine_open_weights(&e->core, later[NIB_TIER_RAM], copied_by(e->backend), &e->pager, err));
+    NIB_TRY(engine_open_weights(&e->core, later[PLACE_RAM], copied_by(e->backend), &e->pager, err));
     placement_fill(&e->placement, e->core.layout, e->pager, copied_by(e->backend),
                    e->core.has_sketch ? e->core.resolved.n_best : 0,
                    e->backend->split && e->backend->split->has_sketch);
     ledger_measure_runtime(e->core.ledger, false);
-    for (int t = 0; t < NIB_N_TIER; t++)
-        ledger_plan(e->core.ledger, t, ledger_promised(e->core.ledger, t) + later[t]);
+    for (int i = 0; i < PLACES; i++)
+        ledger_plan(e->core.ledger, i, ledger_promised(e->core.ledger, i) + later[i]);
     e->step.m = e->core.m;
     e->step.backend = e->backend;
     e->step.pager = e->pager;
@@ -149,7 +149,7 @@ static bool may_wait(const engine_core *e, const engine_internal *internal) {
 static nib_status open_all(nib_engine *e, const char *name, const engine_internal *internal, nib_error *err) {
     engine_core *core = &e->core;
     NIB_TRY(core_begin(core, name, internal, err));
-    NIB_TRY(ledger_open(core->resolved.cap, &core->ledger, err));
+    NIB_TRY(ledger_open(core->places, &core->ledger, err));
     NIB_TRY(open_files(core, err));
     if (!may_wait(core, internal))
         NIB_TRY(text_open(&core->text, core->ledger, &core->log, err));

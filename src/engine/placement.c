@@ -46,7 +46,7 @@ nib_status placement_open(placement *p, const layout *lay, ledger *l, nib_error 
     const size_t n_format =
         2 * (size_t)layout_n_block(lay) + 1; /* two slices of a stack for each block, and the sketch */
     const uint64_t bytes = placement_bytes(lay);
-    NIB_TRY(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
+    NIB_TRY(ledger_charge(l, PLACE_RAM, NIB_OWNER_TABLES, bytes, err));
     p->slices = mem_calloc(max_slices(lay), sizeof *p->slices);
     p->formats = mem_calloc(n_format, sizeof *p->formats);
     return p->slices && p->formats ? NIB_OK : nib_fail_nomem(err, bytes, "the placement");

@@ -21,7 +21,7 @@ static nib_status look_for_device(const engine_core *e, nib_error *err) {
     nib_error why;
     if (e->kind->tier != NIB_TIER_VRAM)
         return NIB_OK;
-    const nib_status status = device_open(NIB_TIER_VRAM, 0, &gpu, &why);
+    const nib_status status = device_open(&e->places, core_place(e), &gpu, &why);
     device_close(gpu);
     if (status == NIB_OK || (status != NIB_E_NOMEM && e->resolved.cap[NIB_TIER_VRAM] != NIB_AUTO))
         return NIB_OK;

@@ -18,7 +18,7 @@ static nib_status keep_nothing(engine_core *e, nib_error *err) {
     if (!places)
         return nib_fail_nomem(err, n * sizeof *places, "the blocks' places");
     for (size_t b = 0; b < n; b++)
-        places[b].bytes[0][NIB_TIER_DISK] = places[b].bytes[1][NIB_TIER_DISK] = UINT64_MAX;
+        places[b].bytes[0][PLACE_DISK] = places[b].bytes[1][PLACE_DISK] = UINT64_MAX;
     const layout_choice choice = {.shortlist = layout_has_shortlist(e->layout), .places = places};
     const nib_status status = layout_make(e->m, &choice, &made, err);
     mem_free(places);

@@ -12,7 +12,7 @@
 #include "base/num.h"
 #include "engine/kv_auto.h"
 #include "engine/sessions.h"
-#include "plan/residency.h"
+#include "plan/homes.h"
 #include "profile/machine.h"
 
 #include "nib_tools.h"
@@ -58,9 +58,9 @@ int64_t sizes_cell_rows(const settings *s) {
 
 /* Free bytes under the cap, also if the ledger has no cap because only a plan is made. */
 uint64_t sizes_free_ram(const engine_core *e) {
-    const uint64_t cap = e->resolved.cap[NIB_TIER_RAM], held = ledger_promised(e->ledger, NIB_TIER_RAM);
-    if (cap == NIB_AUTO || ledger_cap(e->ledger, NIB_TIER_RAM) != NIB_AUTO)
-        return ledger_free(e->ledger, NIB_TIER_RAM);
+    const uint64_t cap = e->resolved.cap[NIB_TIER_RAM], held = ledger_promised(e->ledger, PLACE_RAM);
+    if (cap == NIB_AUTO || ledger_cap(e->ledger, PLACE_RAM) != NIB_AUTO)
+        return ledger_free(e->ledger, PLACE_RAM);
     return cap > held + LEDGER_RUNTIME_MARGIN ? cap - held - LEDGER_RUNTIME_MARGIN : 0;
 }
 
@@ -73,11 +73,10 @@ uint64_t sizes_pass_bytes(const engine_core *e, int64_t n_pass, int64_t n_cell) 
 bool sizes_will_stream(const engine_core *e, const pager_need *need, uint64_t before, uint64_t after) {
     const uint64_t left = sizes_free_ram(e);
     uint64_t whole;
-    if (layout_tiers(e->layout))
+    if (layout_homes(e->layout))
         return true;
-    return left != NIB_AUTO &&
-           (!num_add_u64(residency_whole(need, after), need->tables + SIZES_SLACK, &whole) ||
-            !num_add_u64(whole, before, &whole) || whole > left);
+    return left != NIB_AUTO && (!num_add_u64(homes_whole(need, after), need->tables + SIZES_SLACK, &whole) ||
+                                !num_add_u64(whole, before, &whole) || whole > left);
 }
 
 void sizes_rows_streamed(const engine_core *e, uint64_t cap, const pager_need *need, int64_t *n_pass,
@@ -101,8 +100,8 @@ void sizes_rows_streamed(const engine_core *e, uint64_t cap, const pager_need *n
 uint64_t sizes_min(const engine_core *e, const pager_need *need, uint64_t session, int64_t n_pass,
                    int64_t n_cell) {
     const uint64_t rows = sizes_pass_bytes(e, n_pass, n_cell);
-    const uint64_t resident = layout_tier_bytes(e->layout, NIB_TIER_RAM);
-    const uint64_t parts[] = {need->tables, residency_min(need, session), resident, rows};
+    const uint64_t resident = layout_home_bytes(e->layout, PLACE_RAM);
+    const uint64_t parts[] = {need->tables, homes_min(need, session), resident, rows};
     uint64_t all = SIZES_SLACK;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!num_add_u64(all, parts[i], &all))
@@ -124,7 +123,7 @@ bool sizes_rows_halve(const engine_core *e, int64_t *n_pass, int64_t *n_cell) {
 }
 
 void sizes_rows(const engine_core *e, uint64_t session, int64_t *n_pass, int64_t *n_cell) {
-    const uint64_t cap = ledger_cap(e->ledger, NIB_TIER_RAM);
+    const uint64_t cap = ledger_cap(e->ledger, PLACE_RAM);
     *n_pass = e->resolved.n_batch;
     *n_cell = sizes_cell_rows(&e->resolved);
     if (cap == NIB_AUTO || !e->resolved.stream)

@@ -32,8 +32,7 @@ static nib_status check_cap(const engine_core *e, const engine_internal *interna
 /* Checks the cap for opening the vocabulary only; using it may take more. */
 static nib_status check_vocabulary(const engine_core *e, nib_error *err) {
     char cap[32], min[32];
-    const uint64_t need =
-        ledger_promised(e->ledger, NIB_TIER_RAM) + LEDGER_RUNTIME_MARGIN + e->text.need.peak;
+    const uint64_t need = ledger_promised(e->ledger, PLACE_RAM) + LEDGER_RUNTIME_MARGIN + e->text.need.peak;
     if (need <= e->resolved.cap[NIB_TIER_RAM])
         return NIB_OK;
     return nib_fail(err, NIB_E_NOFIT,

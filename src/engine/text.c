@@ -23,12 +23,12 @@ nib_status text_open(engine_text *t, ledger *l, const logger *log, nib_error *er
         return status;
     }
     const uint64_t bytes = t->tokenizer ? tokenizer_heap_bytes(t->tokenizer) : 0;
-    NIB_TRY(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
+    NIB_TRY(ledger_charge(l, PLACE_RAM, NIB_OWNER_TABLES, bytes, err));
     container_drop_vocab(t->from);
     malloc_trim(0);
     const uint64_t after = container_heap_bytes(t->from);
     if (after < before)
-        ledger_release(l, NIB_TIER_RAM, NIB_OWNER_TABLES, before - after);
+        ledger_release(l, PLACE_RAM, NIB_OWNER_TABLES, before - after);
     t->is_open = true;
     return NIB_OK;
 }

@@ -1,11 +1,11 @@
-/* weights.c - loads the weights. If the layout has the tiers of its pages, from a plan, they are checked and
- * followed. Otherwise this file calls plan/residency.h, which assigns a tier to each page, because the free
+/* weights.c - loads the weights. If the layout has the homes of its pages, from a plan, they are checked and
+ * followed. Otherwise this file calls plan/homes.h, which assigns a place to each page, because the free
  * bytes are known here. The pager follows the assignment. */
 #include "engine/weights.h"
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "plan/residency.h"
+#include "plan/homes.h"
 #include "engine/packed_folder.h"
 #include "profile/popularity.h"
 
@@ -19,7 +19,7 @@ typedef struct placing {
     pager_need need;
     pager_page *pages; /* [n_page] */
     int n_page;
-    uint8_t *tier_of;  /* [n_page] */
+    uint8_t *home_of;  /* [n_page] */
     popularity chosen; /* zeroed: not measured, or all experts fit */
 } placing;
 
@@ -27,11 +27,11 @@ static nib_status refuse(const placing *w, uint64_t whole, uint64_t min, nib_err
     engine_core *e = w->e;
     char cap[32], all[32], small[32];
     const uint64_t held =
-        ledger_promised(e->ledger, NIB_TIER_RAM) + (uint64_t)e->resolved.n_thread * LEDGER_THREAD_SPREAD;
-    num_format_size(core_cap_of(e, ledger_cap(e->ledger, NIB_TIER_RAM)), cap);
+        ledger_promised(e->ledger, PLACE_RAM) + (uint64_t)e->resolved.n_thread * LEDGER_THREAD_SPREAD;
+    num_format_size(core_cap_of(e, ledger_cap(e->ledger, PLACE_RAM)), cap);
     num_format_cap(core_cap_of(e, held + whole), all);
     num_format_cap(core_cap_of(e, held + min), small);
-    e->cap_is_named = !layout_tiers(e->layout);
+    e->cap_is_named = !layout_homes(e->layout);
     if (e->resolved.residuals_in_ram)
         return nib_fail(
             err, NIB_E_NOFIT,
@@ -53,14 +53,14 @@ static nib_status refuse(const placing *w, uint64_t whole, uint64_t min, nib_err
 }
 
 static nib_status check_plan(const placing *w, uint64_t free_bytes, nib_error *err) {
-    const uint64_t kept = residency_bytes(w->pages, w->n_page, w->tier_of, NIB_TIER_RAM);
+    const uint64_t kept = homes_bytes(w->pages, w->n_page, w->home_of, PLACE_RAM);
     char keeps[32], have[32], cap[32];
     if (kept <= free_bytes)
         return NIB_OK;
     return nib_fail(err, NIB_E_NOFIT,
                     "RAM: the plan has %s of resident weights, but the cap of %s leaves %s for them",
                     num_format_size(kept, keeps),
-                    num_format_size(core_cap_of(w->e, ledger_cap(w->e->ledger, NIB_TIER_RAM)), cap),
+                    num_format_size(core_cap_of(w->e, ledger_cap(w->e->ledger, PLACE_RAM)), cap),
                     num_format_size(free_bytes, have));
 }
 
@@ -69,20 +69,19 @@ static nib_status check_plan(const placing *w, uint64_t free_bytes, nib_error *e
 static void leave_to_device(const placing *w) {
     for (int i = 0; i < w->n_page; i++)
         if (w->copied && w->copied[w->pages[i].block] && !w->pages[i].table)
-            w->tier_of[i] = NIB_TIER_DISK;
+            w->home_of[i] = PLACE_DISK;
 }
 
 /* Refuses residuals that leave too little RAM for the weights that a device does not hold. */
 static nib_status check_residuals(const placing *w, nib_error *err) {
     char cap[32];
     for (int i = 0; i < w->n_page; i++)
-        if (w->tier_of[i] == NIB_TIER_DISK && !w->pages[i].table &&
-            !(w->copied && w->copied[w->pages[i].block]))
+        if (w->home_of[i] == PLACE_DISK && !w->pages[i].table && !(w->copied && w->copied[w->pages[i].block]))
             return nib_fail(
                 err, NIB_E_NOFIT,
                 "RAM: the cap of %s does not hold residuals beside the weights that the GPU reads "
                 "from RAM",
-                num_format_size(core_cap_of(w->e, ledger_cap(w->e->ledger, NIB_TIER_RAM)), cap));
+                num_format_size(core_cap_of(w->e, ledger_cap(w->e->ledger, PLACE_RAM)), cap));
     return NIB_OK;
 }
 
@@ -138,7 +137,7 @@ static void say_if_few(const placing *w) {
     char have[32], uses[32], more[32];
     for (int i = 0; i < w->n_page; i++) {
         const pager_page *page = &w->pages[i];
-        kept += page->chosen && w->tier_of[i] == NIB_TIER_RAM ? page->bytes : 0;
+        kept += page->chosen && w->home_of[i] == PLACE_RAM ? page->bytes : 0;
         token += page->chosen && page->expert == 0 ? n_used * page->bytes : 0;
     }
     if (kept < token && !w->copied)
@@ -153,43 +152,43 @@ static void say_if_few(const placing *w) {
  * checksums leave. */
 static nib_status place_some(placing *w, uint64_t min, nib_error *err) {
     const ledger *l = w->e->ledger;
-    const bool capped = ledger_cap(l, NIB_TIER_RAM) != NIB_AUTO;
-    NIB_TRY(pager_source(w->pager, capped ? ledger_free(l, NIB_TIER_RAM) - min : NIB_AUTO, err));
-    const uint64_t free_bytes = capped ? ledger_free(l, NIB_TIER_RAM) - min : NIB_AUTO;
-    const residency_tier tiers[] = {{.tier = NIB_TIER_RAM, .capacity = free_bytes},
-                                    {.tier = NIB_TIER_DISK, .capacity = NIB_AUTO}};
-    if (layout_tiers(w->e->layout))
+    const bool capped = ledger_cap(l, PLACE_RAM) != NIB_AUTO;
+    NIB_TRY(pager_source(w->pager, capped ? ledger_free(l, PLACE_RAM) - min : NIB_AUTO, err));
+    const uint64_t free_bytes = capped ? ledger_free(l, PLACE_RAM) - min : NIB_AUTO;
+    const home_place places[] = {{.place = PLACE_RAM, .capacity = free_bytes},
+                                 {.place = PLACE_DISK, .capacity = NIB_AUTO}};
+    if (layout_homes(w->e->layout))
         return check_plan(w, free_bytes, err);
-    memset(w->tier_of, RESIDENCY_OPEN, (size_t)w->n_page);
+    memset(w->home_of, HOME_OPEN, (size_t)w->n_page);
     leave_to_device(w);
     NIB_TRY(load_popularity(w, err));
     rank_experts(w);
-    residency_spread(w->pages, w->n_page, tiers, NUM_COUNT(tiers), w->tier_of);
+    homes_spread(w->pages, w->n_page, places, NUM_COUNT(places), w->home_of);
     say_if_few(w);
     return w->e->resolved.residuals_in_ram ? check_residuals(w, err) : NIB_OK;
 }
 
 static void move_from(const placing *w, int from, int to) {
     for (int i = 0; i < w->n_page; i++)
-        if (w->tier_of[i] == from)
-            w->tier_of[i] = (uint8_t)to;
+        if (w->home_of[i] == from)
+            w->home_of[i] = (uint8_t)to;
 }
 
 /* Places the pages: by the plan; otherwise all in RAM, or as many as fit. */
 static nib_status place(placing *w, nib_error *err) {
     const engine_core *e = w->e;
-    const uint8_t *planned = layout_tiers(e->layout);
-    const uint64_t left = ledger_free(e->ledger, NIB_TIER_RAM);
-    const uint64_t whole = residency_whole(&w->need, w->others), min = residency_min(&w->need, w->others);
+    const uint8_t *planned = layout_homes(e->layout);
+    const uint64_t left = ledger_free(e->ledger, PLACE_RAM);
+    const uint64_t whole = homes_whole(&w->need, w->others), min = homes_min(&w->need, w->others);
     bool streams = left != NIB_AUTO && whole > left;
     if (whole == UINT64_MAX)
         return nib_fail(err, NIB_E_MODEL, "the size of the weights overflows 64 bits");
-    memset(w->tier_of, NIB_TIER_RAM, (size_t)w->n_page);
+    memset(w->home_of, PLACE_RAM, (size_t)w->n_page);
     if (planned) { /* weights that a plan has on the GPU get there through RAM, or once from disk */
-        memcpy(w->tier_of, planned, (size_t)w->n_page);
-        streams = streams || residency_bytes(w->pages, w->n_page, w->tier_of, NIB_TIER_DISK) > 0;
+        memcpy(w->home_of, planned, (size_t)w->n_page);
+        streams = streams || homes_bytes(w->pages, w->n_page, w->home_of, PLACE_DISK) > 0;
     }
-    move_from(w, NIB_TIER_VRAM, streams ? NIB_TIER_DISK : NIB_TIER_RAM);
+    move_from(w, PLACE_GPU, streams ? PLACE_DISK : PLACE_RAM);
     if (!streams)
         return NIB_OK;
     if ((!e->resolved.stream && !planned) || left < min)
@@ -199,11 +198,11 @@ static nib_status place(placing *w, nib_error *err) {
 
 static nib_status place_and_load(placing *w, nib_error *err) {
     NIB_TRY(pager_list(w->pager, &w->pages, &w->n_page, &w->need, err));
-    w->tier_of = mem_alloc((size_t)w->n_page + 1);
-    if (!w->tier_of)
-        return nib_fail_nomem(err, (uint64_t)w->n_page, "the pages' tiers");
+    w->home_of = mem_alloc((size_t)w->n_page + 1);
+    if (!w->home_of)
+        return nib_fail_nomem(err, (uint64_t)w->n_page, "the pages' homes");
     NIB_TRY(place(w, err));
-    NIB_TRY(pager_load(w->pager, w->tier_of, err));
+    NIB_TRY(pager_load(w->pager, w->home_of, err));
     tell_shares(w);
     return NIB_OK;
 }
@@ -234,7 +233,7 @@ nib_status engine_open_weights(engine_core *e, uint64_t others, const bool *copi
         pager_close(w.pager);
     popularity_clear(&w.chosen);
     mem_free(w.pages);
-    mem_free(w.tier_of);
+    mem_free(w.home_of);
     text_log(&text);
     mem_free(packed);
     return status;

@@ -38,6 +38,8 @@ typedef struct backend_setup {
     int n_thread;
     pool *threads; /* the host's, used by no other module during a call; NULL: only sizes are computed */
     ledger *ledger;
+    const memory_places *places;
+    int place; /* of the back end's memory */
     const logger *log;
     const uint8_t *act_bits; /* [n_block]: bits of the activations for a block's packed weights: 4, 8, 16, or
                                 NIB_ACT_AX for 4 and 8 (weight.n8) */
@@ -112,7 +114,7 @@ typedef enum kernel_map_use {
 
 typedef struct backend_kind {
     const char *name;          /* name on the command line */
-    int tier;                  /* tier of its memory */
+    int tier;                  /* kind of the place of its memory */
     const device_kind *memory; /* kind of the device that weights are copied to; NULL: host memory */
     bool no_latents;           /* latent attention has keys and values of all heads (MODEL_EXPANDED) */
     bool no_f32_cache;         /* keys and values cannot be in f32 */
@@ -200,7 +202,7 @@ struct backend {
     /* Set by the engine before `reserve` (engine/device.h). */
     const offload_question *share; /* how a device's memory is shared; NULL: it is not */
     const offload_split *split;    /* the same, decided */
-    uint64_t kept[NIB_N_TIER];     /* if `split` is set: the bytes of rows.n_kept on each tier */
+    uint64_t kept[PLACES];         /* if `split` is set: the bytes of rows.n_kept in each place */
     device_store *store;           /* where weights are acquired; NULL: in host memory */
     /* True: prompt rows and generated rows (segment.generated) have different kernels. The last bits of a row
      * depend on its role, and on no other row. A pass may have rows of both roles, a visit has rows of one.

@@ -51,7 +51,7 @@ static void grammar_free(grammar *g) {
     mem_free(g->used);
     mem_free(g->path);
     mem_free(g->text);
-    ledger_release(g->store->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, g->charged);
+    ledger_release(g->store->ledger, PLACE_RAM, NIB_OWNER_ACTIVATIONS, g->charged);
     mem_bound_except(-(int64_t)g->charged);
     pthread_mutex_destroy(&g->lock);
     mem_free(g);
@@ -85,10 +85,10 @@ void grammar_store_close(grammar_store *s) {
 static nib_status charge(grammar *g, nib_error *err) {
     grammar_store *s = g->store;
     const uint64_t n = g->n_state_byte + g->n_mask_byte + pda_bytes(&g->pda) + g->n_byte;
-    nib_status status = ledger_charge(s->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, n, err);
+    nib_status status = ledger_charge(s->ledger, PLACE_RAM, NIB_OWNER_ACTIVATIONS, n, err);
     if (status == NIB_E_NOFIT) {
         drop_idle(s, 0);
-        status = ledger_charge(s->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, n, err);
+        status = ledger_charge(s->ledger, PLACE_RAM, NIB_OWNER_ACTIVATIONS, n, err);
     }
     if (status != NIB_OK)
         return nib_fail_prefix(err, status, "a grammar");
@@ -99,7 +99,7 @@ static nib_status charge(grammar *g, nib_error *err) {
 
 static nib_status take_memory(grammar *g, nib_error *err) {
     grammar_store *s = g->store;
-    const uint64_t cap = ledger_cap(s->ledger, NIB_TIER_RAM);
+    const uint64_t cap = ledger_cap(s->ledger, PLACE_RAM);
     g->n_state_byte = state_bytes(cap);
     g->n_mask_byte = mask_bytes(cap, s->n_vocab);
     NIB_TRY(charge(g, err));

@@ -74,7 +74,7 @@ static uint64_t bytes_of(uint64_t n_node, uint64_t n_token, uint64_t n_vocab) {
 static nib_status take_memory(trie *t, nib_error *err) {
     const size_t n = t->n_node;
     t->n_byte = bytes_of(n, t->n_token, (uint64_t)t->n_vocab);
-    const nib_status status = ledger_charge(t->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, t->n_byte, err);
+    const nib_status status = ledger_charge(t->ledger, PLACE_RAM, NIB_OWNER_TABLES, t->n_byte, err);
     if (status != NIB_OK) {
         t->n_byte = 0;
         return status;
@@ -148,7 +148,7 @@ void trie_close(trie *t) {
     mem_free(t->order);
     mem_free(t->node_of);
     if (t->n_byte)
-        ledger_release(t->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, t->n_byte);
+        ledger_release(t->ledger, PLACE_RAM, NIB_OWNER_TABLES, t->n_byte);
     mem_bound_except(-(int64_t)t->n_byte);
     memset(t, 0, sizeof *t);
 }

@@ -77,7 +77,7 @@ static uint64_t bytes_of(void *user, const engine_parts *e) {
 static nib_status begin(void *user, const engine_parts *e, nib_error *err) {
     watching *w = user;
     const uint64_t bytes = bytes_of(w, e);
-    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
+    NIB_TRY(ledger_charge(e->ledger, PLACE_RAM, NIB_OWNER_TABLES, bytes, err));
     w->ledger = e->ledger;
     w->charged = bytes;
     w->layout = e->layout;
@@ -106,7 +106,7 @@ static void end(void *user) {
             w->out->upper.mean[i] = top[NUM_MIN(top_of(w->n_row[s]), w->n_top) - 1];
         }
     if (w->ledger)
-        ledger_release(w->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, w->charged);
+        ledger_release(w->ledger, PLACE_RAM, NIB_OWNER_TABLES, w->charged);
     sites_close(&w->sites);
     mem_free(w->n_row);
     mem_free(w->reader);

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/place.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "kernels/cuda_load.h"
@@ -152,7 +153,7 @@ static void close_all(const gpu_job *j) {
 void gpu_rates_measure(gpu_rates *out) {
     gpu_job j = {0};
     *out = (gpu_rates){0};
-    if (cuda_load(&j.k, NULL) != NIB_OK || j.k->device_open(0, &j.info))
+    if (cuda_load(&j.k, NULL) != NIB_OK || j.k->device_open(PLACE_GPU_INDEX, &j.info))
         return;
     j.host = mem_map(PIECE);
     if (j.host)

@@ -95,7 +95,7 @@ static nib_status run_pass(const engine_parts *e, const calibration *c, importan
     const uint64_t bytes = cell_bytes(e->m, n_cell);
     watch w = {.e = e, .p = p};
     prompt_rows rows = {0};
-    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
+    NIB_TRY(ledger_charge(e->ledger, PLACE_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
     double *memory = mem_alloc(bytes);
     nib_status status = memory ? NIB_OK : nib_fail_nomem(err, bytes, "a layer's inputs");
     if (status == NIB_OK)
@@ -116,7 +116,7 @@ static nib_status run_pass(const engine_parts *e, const calibration *c, importan
     }
     prompt_rows_close(&rows);
     mem_free(memory);
-    ledger_release(e->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, bytes);
+    ledger_release(e->ledger, PLACE_RAM, NIB_OWNER_ACTIVATIONS, bytes);
     return status;
 }
 

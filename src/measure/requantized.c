@@ -101,7 +101,7 @@ void measure_requantized_close(measure_requantized *c) {
     mem_free(c->by_block);
     mem_free(c->first);
     if (c->e)
-        ledger_release(c->e->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, c->charged);
+        ledger_release(c->e->ledger, PLACE_RAM, NIB_OWNER_STAGING, c->charged);
     memset(c, 0, sizeof *c);
 }
 
@@ -127,7 +127,7 @@ nib_status measure_requantized_open(measure_requantized *c, const engine_parts *
     c->e = e;
     c->n_byte = round64(max_bytes(e->layout, q)) + 64;
     const uint64_t bytes = charge_of(e, c->n_byte);
-    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, err));
+    NIB_TRY(ledger_charge(e->ledger, PLACE_RAM, NIB_OWNER_STAGING, bytes, err));
     c->charged = bytes;
     NIB_TRY(copy_tables(c, err));
     c->data = mem_map(c->n_byte);

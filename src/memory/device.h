@@ -1,9 +1,9 @@
 /* device.h - a memory that the ledger counts, and the copies to and from it.
  *
- * There is one device for each tier that kernels can read from: host memory (device_host.c), and a GPU's if
- * nibble is built for one. Resident weights, the ring of streamed pages, KV caches, activations and the data
- * of measurements are allocated through it (region.h), so their owners do not know where they are. A kind of
- * device is one table of functions in one file, and one row of the list in device.c.
+ * A device is a place that kernels can read from: host memory (device_host.c), or a GPU's if nibble is built
+ * for one. Resident weights, the ring of streamed pages, KV caches, activations and the data of measurements
+ * are allocated through it (region.h), so their owners do not know where they are. A kind of device is one
+ * table of functions in one file, and one row of the list in device.c.
  *
  * Copies go through lanes. The copies of one lane run in the order in which they were queued. Lanes are
  * independent of each other and of the host (FlexGen section 3: loading weights, cache and activations, and
@@ -12,6 +12,7 @@
 #ifndef NIB_MEMORY_DEVICE_H
 #define NIB_MEMORY_DEVICE_H
 
+#include "base/place.h"
 #include "numbers/pack.h"
 
 #include <stdbool.h>
@@ -37,7 +38,6 @@ typedef struct device_mark {
 
 typedef struct device_info {
     char name[64];
-    int tier;             /* NIB_TIER_RAM or NIB_TIER_VRAM */
     bool host_reads;      /* the host may read and write the memory itself */
     uint64_t bytes, free; /* of the whole device, all processes; 0: unknown */
 } device_info;
@@ -57,7 +57,7 @@ enum { DEVICE_PAGE = 4096 /* bytes; alignment of allocations */ };
 
 typedef struct device_kind {
     const char *name;
-    int tier;
+    int tier;                                                    /* kind of its place */
     nib_status (*open)(int index, device **out, nib_error *err); /* NIB_E_NOTFOUND: there is no such device */
     void (*close)(device *d);
     void (*info)(const device *d, device_info *out);
@@ -95,13 +95,13 @@ typedef struct device_kind {
 /* The first member of every kind's own struct. */
 struct device {
     const device_kind *kind;
+    int place; /* that its memory is charged to */
 };
 
 extern const device_kind device_host_kind;
 
-/* Opens device `index` (from 0) of a tier. NIB_E_NOTFOUND: this build or this machine has none. The disk tier
- * has no devices. */
-nib_status device_open(int tier, int index, device **out, nib_error *err);
+/* Opens the device of a place. NIB_E_NOTFOUND: this build or this machine has none; a disk is no device. */
+nib_status device_open(const memory_places *places, int place, device **out, nib_error *err);
 void device_close(device *d); /* NULL is fine; all its memory must have been freed */
 
 /* Host memory. It always exists and is never closed. */

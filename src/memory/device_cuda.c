@@ -141,7 +141,7 @@ static nib_status cuda_open(int index, device **out, nib_error *err) {
 static void cuda_info(const device *d, device_info *out) {
     const device_cuda *c = of(d);
     size_t left = 0, all = 0;
-    *out = (device_info){.tier = NIB_TIER_VRAM};
+    *out = (device_info){.host_reads = false};
     snprintf(out->name, sizeof out->name, "%s", c->info.name);
     if (device_cuda_enter(d, NULL) == NIB_OK && c->kernels->memory_now(&left, &all) == 0) {
         out->free = left;

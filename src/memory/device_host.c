@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static device host = {&device_host_kind};
+static device host = {.kind = &device_host_kind};
 
 device *device_host(void) {
     return &host;
@@ -28,7 +28,7 @@ static void host_close(device *d) {
 static void host_info(const device *d, device_info *out) {
     const long n = sysconf(_SC_PHYS_PAGES), left = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     (void)d;
-    *out = (device_info){.tier = NIB_TIER_RAM, .host_reads = true};
+    *out = (device_info){.host_reads = true};
     snprintf(out->name, sizeof out->name, "host");
     if (n > 0 && left > 0 && page > 0) {
         out->bytes = (uint64_t)n * (uint64_t)page;

@@ -1,4 +1,4 @@
-/* ledger.c - counts the bytes of every tier by owner, under one lock. */
+/* ledger.c - counts the bytes of every place by owner, under one lock. */
 #include "memory/ledger.h"
 
 #include "base/mem.h"
@@ -19,11 +19,11 @@ typedef struct account {
 } account;
 
 struct ledger {
-    account tier[NIB_N_TIER];
+    memory_places places;
+    account of[PLACES];
     pthread_mutex_t *lock; /* apart, because functions that only read take it, too */
 };
 
-static const char *const tier_names[NIB_N_TIER] = {"RAM", "VRAM", "disk"};
 static const char *const owner_names[NIB_N_OWNER] = {"weights", "kv",     "activations",
                                                      "staging", "tables", "runtime"};
 
@@ -66,7 +66,7 @@ static void note_peak(account *a) {
     a->peak = NUM_MAX(a->peak, sum(a->resident));
 }
 
-nib_status ledger_open(const uint64_t caps[NIB_N_TIER], ledger **out, nib_error *err) {
+nib_status ledger_open(memory_places places, ledger **out, nib_error *err) {
     ledger *l = mem_calloc(1, sizeof *l);
     pthread_mutex_t *lock = mem_calloc(1, sizeof *lock);
     if (!l || !lock) {
@@ -76,9 +76,10 @@ nib_status ledger_open(const uint64_t caps[NIB_N_TIER], ledger **out, nib_error 
     }
     pthread_mutex_init(lock, NULL);
     l->lock = lock;
-    for (int i = 0; i < NIB_N_TIER; i++)
-        l->tier[i].cap = caps[i];
-    account *ram = &l->tier[NIB_TIER_RAM];
+    l->places = places;
+    for (int i = 0; i < PLACES; i++)
+        l->of[i].cap = places.of[i].capacity;
+    account *ram = &l->of[PLACE_RAM];
     if (ram->cap != NIB_AUTO)
         mem_return_unused();
     uint64_t now = ledger_process_usage().now;
@@ -106,7 +107,7 @@ void ledger_close(ledger *l) {
     mem_free(l);
 }
 
-static nib_status refuse(const account *a, int tier, int owner, uint64_t n_byte, uint64_t held,
+static nib_status refuse(const account *a, int place, int owner, uint64_t n_byte, uint64_t held,
                          nib_error *err) {
     char asked[32], left[32], cap[32], would[32];
     uint64_t need;
@@ -114,58 +115,58 @@ static nib_status refuse(const account *a, int tier, int owner, uint64_t n_byte,
         need = UINT64_MAX - 1;
     return nib_fail(err, NIB_E_NOFIT,
                     "%s: %s needs %s, but %s is free under the cap of %s; at least %s is needed",
-                    tier_names[tier], owner_names[owner], num_format_size(n_byte, asked),
+                    place_names[place], owner_names[owner], num_format_size(n_byte, asked),
                     num_format_size(a->cap > held ? a->cap - held : 0, left), num_format_size(a->cap, cap),
                     num_format_cap(need, would));
 }
 
-nib_status ledger_reserve(ledger *l, int tier, int owner, uint64_t n_byte, nib_error *err) {
-    account *a = &l->tier[tier];
+nib_status ledger_reserve(ledger *l, int place, int owner, uint64_t n_byte, nib_error *err) {
+    account *a = &l->of[place];
     nib_status status = NIB_OK;
     pthread_mutex_lock(l->lock);
     uint64_t held = sum(a->promised);
     if (held > a->cap || n_byte > a->cap - held)
-        status = refuse(a, tier, owner, n_byte, held, err);
+        status = refuse(a, place, owner, n_byte, held, err);
     else
         a->promised[owner] += n_byte;
     pthread_mutex_unlock(l->lock);
     return status;
 }
 
-void ledger_touch(ledger *l, int tier, int owner, uint64_t n_byte) {
+void ledger_touch(ledger *l, int place, int owner, uint64_t n_byte) {
     pthread_mutex_lock(l->lock);
-    account *a = &l->tier[tier];
+    account *a = &l->of[place];
     a->resident[owner] += n_byte;
     assert(a->resident[owner] <= a->promised[owner]);
     note_peak(a);
     pthread_mutex_unlock(l->lock);
 }
 
-void ledger_unreserve(ledger *l, int tier, int owner, uint64_t n_byte, uint64_t n_touched) {
+void ledger_unreserve(ledger *l, int place, int owner, uint64_t n_byte, uint64_t n_touched) {
     pthread_mutex_lock(l->lock);
-    account *a = &l->tier[tier];
+    account *a = &l->of[place];
     assert(a->promised[owner] >= n_byte && a->resident[owner] >= n_touched);
     a->promised[owner] -= n_byte;
     a->resident[owner] -= n_touched;
     pthread_mutex_unlock(l->lock);
 }
 
-nib_status ledger_charge(ledger *l, int tier, int owner, uint64_t n_byte, nib_error *err) {
-    NIB_TRY(ledger_reserve(l, tier, owner, n_byte, err));
-    ledger_touch(l, tier, owner, n_byte);
+nib_status ledger_charge(ledger *l, int place, int owner, uint64_t n_byte, nib_error *err) {
+    NIB_TRY(ledger_reserve(l, place, owner, n_byte, err));
+    ledger_touch(l, place, owner, n_byte);
     return NIB_OK;
 }
 
-void ledger_release(ledger *l, int tier, int owner, uint64_t n_byte) {
-    ledger_unreserve(l, tier, owner, n_byte, n_byte);
+void ledger_release(ledger *l, int place, int owner, uint64_t n_byte) {
+    ledger_unreserve(l, place, owner, n_byte, n_byte);
 }
 
 void ledger_measure_runtime(ledger *l, bool grows) {
-    if (grows && l->tier[NIB_TIER_RAM].cap != NIB_AUTO)
+    if (grows && l->of[PLACE_RAM].cap != NIB_AUTO)
         mem_return_unused();
     uint64_t now = ledger_process_usage().now;
     pthread_mutex_lock(l->lock);
-    account *a = &l->tier[NIB_TIER_RAM];
+    account *a = &l->of[PLACE_RAM];
     uint64_t others = sum(a->resident) - a->resident[NIB_OWNER_RUNTIME];
     uint64_t runtime = now > others ? now - others : 0;
     a->resident[NIB_OWNER_RUNTIME] = runtime;
@@ -175,40 +176,42 @@ void ledger_measure_runtime(ledger *l, bool grows) {
     pthread_mutex_unlock(l->lock);
 }
 
-uint64_t ledger_promised(const ledger *l, int tier) {
+uint64_t ledger_promised(const ledger *l, int place) {
     pthread_mutex_lock(l->lock);
-    uint64_t total = sum(l->tier[tier].promised);
+    uint64_t total = sum(l->of[place].promised);
     pthread_mutex_unlock(l->lock);
     return total;
 }
 
-uint64_t ledger_cap(const ledger *l, int tier) {
-    return l->tier[tier].cap;
+uint64_t ledger_cap(const ledger *l, int place) {
+    return l->of[place].cap;
 }
 
-uint64_t ledger_free(const ledger *l, int tier) {
-    uint64_t held = ledger_promised(l, tier), cap = l->tier[tier].cap;
+uint64_t ledger_free(const ledger *l, int place) {
+    uint64_t held = ledger_promised(l, place), cap = l->of[place].cap;
     if (cap == NIB_AUTO)
         return NIB_AUTO;
     return cap > held ? cap - held : 0;
 }
 
-void ledger_plan(ledger *l, int tier, uint64_t n_byte) {
+void ledger_plan(ledger *l, int place, uint64_t n_byte) {
     pthread_mutex_lock(l->lock);
-    l->tier[tier].planned = n_byte;
+    l->of[place].planned = n_byte;
     pthread_mutex_unlock(l->lock);
 }
 
 void ledger_report(const ledger *l, nib_memory *out) {
     memset(out, 0, sizeof *out);
     pthread_mutex_lock(l->lock);
-    for (int i = 0; i < NIB_N_TIER; i++) {
-        out->tier[i].cap = l->tier[i].cap;
-        out->tier[i].planned = l->tier[i].planned;
-        out->tier[i].peak = l->tier[i].peak;
+    for (int i = 0; i < PLACES; i++) {
+        const account *a = &l->of[i];
+        const int kind = l->places.of[i].kind;
+        out->tier[kind].cap = a->cap;
+        out->tier[kind].planned = a->planned;
+        out->tier[kind].peak = a->peak;
     }
     for (int i = 0; i < NIB_N_OWNER; i++)
-        out->owner[i] = l->tier[NIB_TIER_RAM].resident[i];
+        out->owner[i] = l->of[PLACE_RAM].resident[i];
     pthread_mutex_unlock(l->lock);
     out->rss_peak = ledger_process_usage().peak;
 }

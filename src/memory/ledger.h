@@ -1,4 +1,4 @@
-/* ledger.h - counts every byte by tier and owner. Memory is reserved first and allocated afterwards, so an
+/* ledger.h - counts every byte by place and owner. Memory is reserved first and allocated afterwards, so an
  * allocation that exceeds the cap is refused before it is made. Thread-safe.
  *
  * There are two numbers for each owner: promised bytes, which count against the cap, and the resident part of
@@ -7,7 +7,7 @@
 #ifndef NIB_MEMORY_LEDGER_H
 #define NIB_MEMORY_LEDGER_H
 
-#include "base/status.h"
+#include "base/place.h"
 
 typedef struct ledger ledger;
 
@@ -33,20 +33,20 @@ typedef struct ledger_process {
 void ledger_set_process_usage(ledger_process (*look)(void));
 ledger_process ledger_process_usage(void); /* zeros: unknown */
 
-/* caps: bytes for each tier, NIB_AUTO for none. The runtime owner starts with the process's resident bytes
- * (code, libraries, stacks); under a RAM cap LEDGER_RUNTIME_MARGIN is promised too. */
-nib_status ledger_open(const uint64_t caps[NIB_N_TIER], ledger **out, nib_error *err);
+/* places: their capacities are the caps. The runtime owner starts with the process's resident bytes (code,
+ * libraries, stacks); under a RAM cap LEDGER_RUNTIME_MARGIN is promised too. */
+nib_status ledger_open(memory_places places, ledger **out, nib_error *err);
 void ledger_close(ledger *l); /* NULL is fine */
 
 /* Charges n bytes. NIB_E_NOFIT names the owner, the requested and the free bytes, and the smallest cap. */
-nib_status ledger_charge(ledger *l, int tier, int owner, uint64_t n_byte, nib_error *err);
-void ledger_release(ledger *l, int tier, int owner, uint64_t n_byte); /* the reverse of ledger_charge */
+nib_status ledger_charge(ledger *l, int place, int owner, uint64_t n_byte, nib_error *err);
+void ledger_release(ledger *l, int place, int owner, uint64_t n_byte); /* the reverse of ledger_charge */
 
 /* The same in two steps: bytes are promised by reserve, and resident after touch. ledger_unreserve releases
  * both. */
-nib_status ledger_reserve(ledger *l, int tier, int owner, uint64_t n_byte, nib_error *err);
-void ledger_touch(ledger *l, int tier, int owner, uint64_t n_byte);
-void ledger_unreserve(ledger *l, int tier, int owner, uint64_t n_byte, uint64_t n_touched);
+nib_status ledger_reserve(ledger *l, int place, int owner, uint64_t n_byte, nib_error *err);
+void ledger_touch(ledger *l, int place, int owner, uint64_t n_byte);
+void ledger_unreserve(ledger *l, int place, int owner, uint64_t n_byte, uint64_t n_touched);
 
 /* Measures the runtime owner again: resident bytes of RAM that belong to no other owner. Call it when all
  * charged memory was touched. `grows`: the runtime will grow, so under a cap unused memory of the heap and
@@ -54,10 +54,10 @@ void ledger_unreserve(ledger *l, int tier, int owner, uint64_t n_byte, uint64_t 
  * free bytes then leave the margin. */
 void ledger_measure_runtime(ledger *l, bool grows);
 
-uint64_t ledger_free(const ledger *l, int tier); /* under the cap; NIB_AUTO without one */
-uint64_t ledger_promised(const ledger *l, int tier);
-uint64_t ledger_cap(const ledger *l, int tier);
-void ledger_plan(ledger *l, int tier, uint64_t n_byte); /* the engine's planned peak */
-void ledger_report(const ledger *l, nib_memory *out);   /* also reads the process's peak */
+uint64_t ledger_free(const ledger *l, int place); /* under the cap; NIB_AUTO without one */
+uint64_t ledger_promised(const ledger *l, int place);
+uint64_t ledger_cap(const ledger *l, int place);
+void ledger_plan(ledger *l, int place, uint64_t n_byte); /* the engine's planned peak */
+void ledger_report(const ledger *l, nib_memory *out);    /* also reads the process's peak */
 
 #endif

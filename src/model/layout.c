@@ -139,15 +139,15 @@ static nib_status finish(layout *l, nib_error *err) {
     return NIB_OK;
 }
 
-/* The tier of the page that ends with byte `end` of the block's first or second slices. */
-static int tier_at(const layout_place *place, bool second, uint64_t end) {
-    static const int fastest_first[] = {NIB_TIER_VRAM, NIB_TIER_RAM, NIB_TIER_DISK};
-    int last = NIB_TIER_RAM;
-    for (size_t t = 0; t < NUM_COUNT(fastest_first); t++) {
-        const uint64_t bytes = place->bytes[second][fastest_first[t]];
+/* The home of the page that ends with byte `end` of the block's first or second slices. */
+static int home_at(const layout_place *of, bool second, uint64_t end) {
+    static const int fastest_first[] = {PLACE_GPU, PLACE_RAM, PLACE_DISK};
+    int last = PLACE_RAM;
+    for (size_t i = 0; i < NUM_COUNT(fastest_first); i++) {
+        const uint64_t bytes = of->bytes[second][fastest_first[i]];
         if (bytes == 0)
             continue;
-        last = fastest_first[t];
+        last = fastest_first[i];
         if (end <= bytes)
             return last;
         end -= bytes;
@@ -156,20 +156,20 @@ static int tier_at(const layout_place *place, bool second, uint64_t end) {
 }
 
 /* Pages of one block are not adjacent: tables and second slices follow all others. */
-static nib_status assign_tiers(layout *l, nib_error *err) {
+static nib_status assign_homes(layout *l, nib_error *err) {
     const page_layout *pages = &l->pages;
     if (!l->places)
         return NIB_OK;
-    l->tier_of = mem_alloc((size_t)pages->n_page + 1);
-    if (!l->tier_of)
-        return nib_fail_nomem(err, (size_t)pages->n_page, "the pages' tiers");
+    l->home_of = mem_alloc((size_t)pages->n_page + 1);
+    if (!l->home_of)
+        return nib_fail_nomem(err, (size_t)pages->n_page, "the pages' homes");
     for (int b = 0; b < l->m->n_block; b++) {
         uint64_t end[2] = {0, 0};
         for (int i = 0; i < pages->n_page; i++) {
             const weight_page *page = &pages->pages[i];
             if (page->block == b)
-                l->tier_of[i] =
-                    (uint8_t)tier_at(&l->places[b], page->second, end[page->second] += page->bytes);
+                l->home_of[i] =
+                    (uint8_t)home_at(&l->places[b], page->second, end[page->second] += page->bytes);
         }
     }
     return NIB_OK;
@@ -183,7 +183,7 @@ static nib_status hand_out(layout *l, nib_status status, const page_layout *page
     if (status == NIB_OK)
         status = pages ? page_layout_copy(&l->pages, pages, l, err) : page_layout_open(&l->pages, l, err);
     if (status == NIB_OK)
-        status = assign_tiers(l, err);
+        status = assign_homes(l, err);
     if (status == NIB_OK)
         *out = l;
     else
@@ -195,7 +195,7 @@ void layout_free(layout *l) {
     if (!l)
         return;
     page_layout_close(&l->pages);
-    mem_free(l->tier_of);
+    mem_free(l->home_of);
     arena_deinit(&l->mem);
     mem_free(l);
 }
@@ -394,17 +394,17 @@ const layout_place *layout_places(const layout *l) {
     return l->places;
 }
 
-const uint8_t *layout_tiers(const layout *l) {
-    return l->tier_of;
+const uint8_t *layout_homes(const layout *l) {
+    return l->home_of;
 }
 
-uint64_t layout_tier_bytes(const layout *l, int tier) {
+uint64_t layout_home_bytes(const layout *l, int place) {
     uint64_t sum = 0;
-    for (int i = 0; l->tier_of && i < l->pages.n_page; i++)
-        sum += l->tier_of[i] == tier ? l->pages.pages[i].bytes : 0;
+    for (int i = 0; l->home_of && i < l->pages.n_page; i++)
+        sum += l->home_of[i] == place ? l->pages.pages[i].bytes : 0;
     return sum;
 }
 
 uint64_t layout_heap_bytes(const layout *l) {
-    return sizeof *l + l->mem.bytes + l->pages.heap_bytes + (l->tier_of ? (uint64_t)l->pages.n_page + 1 : 0);
+    return sizeof *l + l->mem.bytes + l->pages.heap_bytes + (l->home_of ? (uint64_t)l->pages.n_page + 1 : 0);
 }

@@ -1,5 +1,5 @@
 /* layout.h - how a model is held under one plan: the format of every weight, the slices of every matrix, the
- * layers that are left out, the pages that the weights are cut into, their tiers and devices if the plan
+ * layers that are left out, the pages that the weights are cut into, their homes and devices if the plan
  * names them, and the resulting programs (an op for each second slice, a shortlist as the output head).
  *
  * A layout is an immutable value: made, read by any thread, and freed. Planning makes one for each format
@@ -8,6 +8,7 @@
 #ifndef NIB_MODEL_LAYOUT_H
 #define NIB_MODEL_LAYOUT_H
 
+#include "base/place.h"
 #include "model/model.h"
 
 typedef struct layout layout;
@@ -21,10 +22,10 @@ typedef struct layout_part {
 
 /* Where a plan has the weights of one block. */
 typedef struct layout_place {
-    /* Bytes of first and of second slices on each tier; UINT64_MAX: all. The first pages are on the fastest
-       tier (VRAM, RAM, disk). A page belongs to the tier that has its last byte, and pages behind all bytes
-       to the last tier. Zeroed: all pages are in RAM. */
-    uint64_t bytes[2][NIB_N_TIER];
+    /* Bytes of first and of second slices in each place; UINT64_MAX: all. The first pages are in the fastest
+       place (a GPU, RAM, a disk). A page belongs to the place that has its last byte, and pages behind all
+       bytes to the last one. Zeroed: all pages are in RAM. */
+    uint64_t bytes[2][PLACES];
     bool on_gpu;  /* the GPU computes the block; false: the processor does */
     bool in_vram; /* with on_gpu: its matrices, also those of other blocks, are in VRAM in all passes */
 } layout_place;
@@ -40,7 +41,7 @@ typedef struct layout_choice {
     const char *format;         /* of every block; NULL: "file" */
     const layout_part *parts;   /* [n_block], instead of `format`; NULL: none */
     bool shortlist;             /* as layout_with_shortlist */
-    const layout_place *places; /* [n_block]; NULL: tiers and devices are decided later (engine/weights.c) */
+    const layout_place *places; /* [n_block]; NULL: homes and devices are decided later (engine/weights.c) */
 } layout_choice;
 
 /* NIB_E_USAGE names the block that cannot have its format, or that is no layer and cannot be left out. */
@@ -73,9 +74,9 @@ bool layout_has_shortlist(const layout *l);
 const op *layout_head(const layout *l, const weight **matrix);
 /* [n_block], as in layout_choice; NULL: none were given. */
 const layout_place *layout_places(const layout *l);
-/* The tier (NIB_TIER_*) of each page of layout_pages; NULL: no places were given. */
-const uint8_t *layout_tiers(const layout *l);
-uint64_t layout_tier_bytes(const layout *l, int tier); /* of its pages; 0: no places were given */
+/* The home of each page of layout_pages: a place; NULL: no places were given. */
+const uint8_t *layout_homes(const layout *l);
+uint64_t layout_home_bytes(const layout *l, int place); /* of its pages; 0: no places were given */
 struct page_layout;
 const struct page_layout *layout_pages(const layout *l); /* page_layout.h */
 uint64_t layout_heap_bytes(const layout *l);             /* memory of its own, without shared blocks */

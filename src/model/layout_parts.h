@@ -20,7 +20,7 @@ struct layout {
     bool stacks;          /* copied blocks have capacity for second slices */
     page_layout pages;    /* pages of the final blocks */
     layout_place *places; /* [n_block]; NULL: none */
-    uint8_t *tier_of;     /* [pages.n_page], allocated; NULL: none */
+    uint8_t *home_of;     /* [pages.n_page], allocated; NULL: none */
 };
 
 /* Must be called before a block's weights or ops are written: copies them, unless it has done so. */

@@ -3,7 +3,7 @@
 
 #include "base/num.h"
 #include "plan/rates.h"
-#include "plan/residency.h"
+#include "plan/homes.h"
 #include "weights/visit_pages.h"
 
 #include <string.h>
@@ -69,16 +69,16 @@ static double stolen_share(const plan_rates *r, bool packed) {
     return packed || r->n_thread < r->n_core ? 0 : 1 / r->pack / r->n_core;
 }
 
-int plan_tiers(const plan_question *q, uint64_t capacity, bool streamed, bool packed,
-               residency_tier out[PLAN_MAX_TIER]) {
+int plan_places(const plan_question *q, uint64_t capacity, bool streamed, bool packed,
+                home_place out[PLACES]) {
     const plan_rates *r = &q->rates;
-    out[0] = (residency_tier){.tier = NIB_TIER_RAM, .capacity = capacity};
+    out[0] = (home_place){.place = PLACE_RAM, .capacity = capacity};
     if (!streamed)
         return 1;
-    out[1] = (residency_tier){.tier = NIB_TIER_DISK,
-                              .capacity = NIB_AUTO,
-                              .link_s = plan_disk_seconds(q, packed),
-                              .busy_s = stolen_share(r, packed)};
+    out[1] = (home_place){.place = PLACE_DISK,
+                          .capacity = NIB_AUTO,
+                          .link_s = plan_disk_seconds(q, packed),
+                          .busy_s = stolen_share(r, packed)};
     return 2;
 }
 
@@ -214,8 +214,8 @@ uint64_t plan_ram_beside(const plan_question *q, const plan_cache *cache, bool s
     uint64_t total = q->need.tables + q->spare;
     for (int i = 0; i < NIB_N_OWNER; i++)
         total += q->held[i];
-    return streamed ? total + q->more_rows + residency_min(&q->need, session) + (packed ? q->need.sums : 0)
-                    : total + residency_whole(&whole, session);
+    return streamed ? total + q->more_rows + homes_min(&q->need, session) + (packed ? q->need.sums : 0)
+                    : total + homes_whole(&whole, session);
 }
 
 static void predict_memory(const plan_question *q, const plan_decision *d, plan_prediction *out) {

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "plan/choose.h"
-#include "plan/residency.h"
+#include "plan/homes.h"
 
 #include <math.h>
 #include <string.h>
@@ -33,7 +33,7 @@ typedef struct maker {
     bool *left_out;
     int *order; /* [n_layer]: layers, the least important first */
     int n_layer;
-    uint8_t *tier_of; /* [n_page] */
+    uint8_t *home_of; /* [n_page] */
     uint64_t *bytes;  /* [n_block] */
     double *seconds;  /* [n_block] */
     double *prompt; /* [n_block][PLAN_MAX_CHOICE][2]: seconds of the prompt, with 8- and 16-bit activations */
@@ -46,7 +46,7 @@ static void maker_close(maker *m) {
     mem_free(m->picked);
     mem_free(m->left_out);
     mem_free(m->order);
-    mem_free(m->tier_of);
+    mem_free(m->home_of);
     mem_free(m->bytes);
     mem_free(m->seconds);
     mem_free(m->prompt);
@@ -61,11 +61,11 @@ static nib_status maker_open(maker *m, const plan_question *q, nib_error *err) {
     m->picked = mem_array(n, sizeof *m->picked);
     m->left_out = mem_calloc(n, sizeof *m->left_out);
     m->order = mem_array(n, sizeof *m->order);
-    m->tier_of = mem_array((size_t)q->n_page + 1, sizeof *m->tier_of);
+    m->home_of = mem_array((size_t)q->n_page + 1, sizeof *m->home_of);
     m->bytes = mem_array(n, sizeof *m->bytes);
     m->seconds = mem_array(n, sizeof *m->seconds);
     m->prompt = mem_calloc(max, sizeof *m->prompt);
-    if (!m->options || !m->means || !m->first || !m->picked || !m->left_out || !m->order || !m->tier_of ||
+    if (!m->options || !m->means || !m->first || !m->picked || !m->left_out || !m->order || !m->home_of ||
         !m->bytes || !m->seconds || !m->prompt) {
         maker_close(m);
         return nib_fail_nomem(err, max * sizeof *m->options, "planning");
@@ -173,24 +173,24 @@ static void keep_on_gpu(const plan_question *q, plan_decision *d) {
 }
 
 /* Makes as many of the pages that products read resident as fit. */
-static void spread(const maker *m, plan_decision *d, const residency_tier *tiers, int n_tier) {
+static void spread(const maker *m, plan_decision *d, const home_place *tiers, int n_tier) {
     const plan_question *q = m->q;
     if (!knows_pages(q, d)) {
         for (int b = 0; b < q->n_block; b++)
             m->bytes[b] = plan_is_resident_on_gpu(q, b) ? 0 : bytes_of(q, d, b);
-        residency_share(m->bytes, q->n_block, tiers[0].capacity, d->kept);
+        homes_share(m->bytes, q->n_block, tiers[0].capacity, d->kept);
         keep_on_gpu(q, d);
         return;
     }
     for (int i = 0; i < q->n_page; i++)
-        m->tier_of[i] = d->choice[q->pages[i].block] < 0 ||
+        m->home_of[i] = d->choice[q->pages[i].block] < 0 ||
                                 (plan_is_resident_on_gpu(q, q->pages[i].block) && !q->pages[i].table)
-                            ? NIB_TIER_DISK
-                            : RESIDENCY_OPEN;
-    residency_spread(q->pages, q->n_page, tiers, n_tier, m->tier_of);
+                            ? PLACE_DISK
+                            : HOME_OPEN;
+    homes_spread(q->pages, q->n_page, tiers, n_tier, m->home_of);
     memset(d->kept, 0, (size_t)q->n_block * sizeof *d->kept);
     for (int i = 0; i < q->n_page; i++)
-        if (m->tier_of[i] == tiers[0].tier && !q->pages[i].table)
+        if (m->home_of[i] == tiers[0].place && !q->pages[i].table)
             d->kept[q->pages[i].block] += q->pages[i].bytes;
     keep_on_gpu(q, d);
 }
@@ -218,12 +218,12 @@ static uint64_t capacity_of(const plan_question *q, const which *w) {
     return q->cap[NIB_TIER_RAM] > others ? q->cap[NIB_TIER_RAM] - others : 0;
 }
 
-static choose_problem problem_of(maker *m, const which *w, double before_reads, residency_tier *tiers,
+static choose_problem problem_of(maker *m, const which *w, double before_reads, home_place *tiers,
                                  int *n_tier) {
     const plan_question *q = m->q;
     const uint64_t capacity = capacity_of(q, w);
     const double halves = q->split ? 1 : PLAN_BY_HALVES; /* of tokens alone */
-    *n_tier = plan_tiers(q, capacity, w->streamed, w->packed, tiers);
+    *n_tier = plan_places(q, capacity, w->streamed, w->packed, tiers);
     choose_problem p = {.options = m->options,
                         .first = m->first,
                         .n_block = q->n_block,
@@ -242,8 +242,7 @@ static choose_problem problem_of(maker *m, const which *w, double before_reads, 
     return p;
 }
 
-static void make_decision(maker *m, const which *w, const residency_tier *tiers, int n_tier,
-                          plan_decision *d) {
+static void make_decision(maker *m, const which *w, const home_place *tiers, int n_tier, plan_decision *d) {
     read_back(m, d);
     if (w->streamed)
         spread(m, d, tiers, n_tier);
@@ -299,7 +298,7 @@ static bool offer(maker *m, const plan_decision *trial, const choose_result *r, 
 static nib_status solve(maker *m, const which *w, plan_decision *trial, plan_decision *best,
                         plan_outcome *out, bool *fits, nib_error *err) {
     const plan_question *q = m->q;
-    residency_tier tiers[PLAN_MAX_TIER];
+    home_place tiers[PLACES];
     int n_tier;
     *fits = false;
     /* streaming needs its ring, even when nothing is kept */

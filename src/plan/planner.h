@@ -6,7 +6,7 @@
 
 #include "plan/offload.h"
 #include "plan/plan.h"
-#include "plan/residency.h"
+#include "plan/homes.h"
 #include "profile/learned.h"
 #include "weights/pager.h"
 
@@ -202,11 +202,10 @@ void plan_device_predict(const plan_question *q, const plan_decision *d, plan_pr
 double plan_prompt_seconds(const plan_question *q, const plan_decision *d, double *seconds);
 /* Seconds of a token besides the blocks' ops: attention over the cache, looked-up rows. */
 double plan_fixed_seconds(const plan_question *q, const plan_cache *cache, bool streamed);
-/* The tiers that weights can be on, the fastest first, with the cost of a byte on each: RAM with `capacity`
- * bytes, and with streaming the disk. Another tier is another row; all decisions read this list. */
-enum { PLAN_MAX_TIER = NIB_N_TIER };
-int plan_tiers(const plan_question *q, uint64_t capacity, bool streamed, bool packed,
-               residency_tier out[PLAN_MAX_TIER]);
+/* The places that weights can be in, the fastest first, with the cost of a byte of each: RAM with `capacity`
+ * bytes, and with streaming the disk. Another place is another row; all decisions read this list. */
+int plan_places(const plan_question *q, uint64_t capacity, bool streamed, bool packed,
+                home_place out[PLACES]);
 /* Seconds of the disk for each byte that is streamed. */
 double plan_disk_seconds(const plan_question *q, bool packed);
 /* Bytes of RAM that are promised besides resident pages, for weights of `bytes` in all. */

@@ -1,6 +1,7 @@
 /* gpu_kernels.c - see gpu_kernels.h. */
 #include "profile/gpu_kernels.h"
 
+#include "base/place.h"
 #include "kernels/cuda_load.h"
 
 #include <stdio.h>
@@ -22,7 +23,7 @@ static void list_strategies(gpu_kernels *g) {
 nib_status gpu_kernels_probe(gpu_kernels *out, nib_error *err) {
     memset(out, 0, sizeof *out);
     NIB_TRY(cuda_load(&out->cuda, err));
-    const int e = out->cuda->device_open(0, &out->info);
+    const int e = out->cuda->device_open(PLACE_GPU_INDEX, &out->info);
     if (e)
         return nib_fail(err, NIB_E_DEVICE, "opening the GPU: %s", out->cuda->error_text(e));
     out->table.isa = "cuda";

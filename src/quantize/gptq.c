@@ -110,7 +110,7 @@ nib_status gptq_open(gptq *g, const gram_site *in, pool *threads, ledger *l, nib
     *g = (gptq){.k = k};
     NIB_TRY(lapack_check(err));
     if (l)
-        NIB_TRY(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
+        NIB_TRY(ledger_charge(l, PLACE_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
     g->inputs = in;
     g->ledger = l;
     g->charged = bytes;
@@ -134,7 +134,7 @@ void gptq_close(gptq *g) {
     if (g->factor)
         mem_unmap(g->factor, (size_t)factor_bytes(g->k));
     if (g->ledger)
-        ledger_release(g->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, g->charged);
+        ledger_release(g->ledger, PLACE_RAM, NIB_OWNER_ACTIVATIONS, g->charged);
     mem_free(g->order);
     mem_free(g->imatrix);
     mem_free(g->rows);

@@ -37,8 +37,8 @@ uint64_t gram_bytes(const model *m, bool diagonal) {
 static gram_site *begin_site(gram *g, int site, int w, int64_t k) {
     gram_site *s = &g->of[g->n];
     const uint64_t bytes = sum_bytes(k, g->diagonal);
-    if (g->n == GRAM_SITES || (g->ledger && ledger_charge(g->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS,
-                                                          bytes, &g->why) != NIB_OK)) {
+    if (g->n == GRAM_SITES ||
+        (g->ledger && ledger_charge(g->ledger, PLACE_RAM, NIB_OWNER_ACTIVATIONS, bytes, &g->why) != NIB_OK)) {
         g->failed = true;
         return NULL;
     }
@@ -113,7 +113,7 @@ void gram_clear(gram *g) {
     for (int i = 0; i < g->n; i++)
         mem_unmap(g->of[i].sum, (size_t)sum_bytes(g->of[i].k, g->diagonal));
     if (g->ledger)
-        ledger_release(g->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, g->charged);
+        ledger_release(g->ledger, PLACE_RAM, NIB_OWNER_ACTIVATIONS, g->charged);
     g->charged = 0;
     g->n = 0;
     g->block = -1;

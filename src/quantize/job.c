@@ -298,7 +298,7 @@ static nib_status take_scratch(job *j, nib_error *err) {
                              .n_thread = n_thread};
     const uint64_t bytes = row_scratch_bytes(&needs);
     ledger_measure_runtime(j->ledger, false);
-    NIB_TRY(ledger_charge(j->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, err));
+    NIB_TRY(ledger_charge(j->ledger, PLACE_RAM, NIB_OWNER_STAGING, bytes, err));
     j->charged = bytes;
     return row_scratch_open(&j->scratch, &needs, err);
 }
@@ -306,7 +306,7 @@ static nib_status take_scratch(job *j, nib_error *err) {
 nib_status job_open(job *j, nib_error *err) {
     const uint64_t caps[NIB_N_TIER] = {j->options.ram, NIB_AUTO, NIB_AUTO};
     const int n_thread = j->options.n_thread ? j->options.n_thread : thread_physical_cores();
-    NIB_TRY(ledger_open(caps, &j->ledger, err));
+    NIB_TRY(ledger_open(places_of(caps), &j->ledger, err));
     NIB_TRY(pool_open(n_thread, &j->threads, err));
     NIB_TRY(decide(j, err));
     count_weights(j);
@@ -323,7 +323,7 @@ void job_close(job *j, bool refused) {
     journal_close(&j->journal, useless);
     row_scratch_close(&j->scratch);
     if (j->ledger)
-        ledger_release(j->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, j->charged);
+        ledger_release(j->ledger, PLACE_RAM, NIB_OWNER_STAGING, j->charged);
     pool_close(j->threads);
     ledger_close(j->ledger);
     stats_close(&j->stats);

@@ -108,7 +108,7 @@ static nib_status take_memory(generation *g, int64_t n_ctx, nib_error *err) {
     const uint64_t n_changed = changes ? (uint64_t)n_vocab * sizeof(float) : 0;
     const uint64_t bytes = sampler_bytes(how, n_vocab) + dry_bytes(how, n_vocab, n_ctx) + n_changed +
                            g->options->n_bias * sizeof *g->bias;
-    NIB_TRY(ledger_charge(g->with.ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
+    NIB_TRY(ledger_charge(g->with.ledger, PLACE_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
     g->charged = bytes;
     NIB_TRY(sampler_open(&g->sampler, how, n_vocab, err));
     NIB_TRY(dry_open(&g->dry, how, g->with.tokenizer, n_vocab, n_ctx, err));
@@ -156,7 +156,7 @@ void generation_close(generation *g) {
     constraint_close(&g->limit);
     mem_free(g->changed);
     mem_free(g->bias);
-    ledger_release(g->with.ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, g->charged);
+    ledger_release(g->with.ledger, PLACE_RAM, NIB_OWNER_ACTIVATIONS, g->charged);
     g->result->text = g->text.data;
     g->result->n_byte = g->text.n;
     memset(g, 0, sizeof *g);

@@ -91,7 +91,7 @@ static nib_status open_cache(nib_batch *b, uint64_t bytes, nib_error *err) {
     if (bytes == NIB_AUTO)
         bytes = where.host_reads || kv_paging_is_staged(kv_pool_paging(b->pages))
                     ? 0
-                    : NUM_MIN(ledger_free(b->driver.on.ledger, NIB_TIER_RAM) / 4, CACHE_RAM);
+                    : NUM_MIN(ledger_free(b->driver.on.ledger, PLACE_RAM) / 4, CACHE_RAM);
     return kv_pool_keep(b->pages, bytes, &b->n_kept, err);
 }
 
@@ -113,8 +113,8 @@ static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error
                                      err));
     nib_memory now; /* raise the planned peak: the engine's own plan reserves one sequence */
     ledger_report(b->driver.on.ledger, &now);
-    ledger_plan(b->driver.on.ledger, NIB_TIER_RAM,
-                NUM_MAX(now.tier[NIB_TIER_RAM].planned, ledger_promised(b->driver.on.ledger, NIB_TIER_RAM)));
+    ledger_plan(b->driver.on.ledger, PLACE_RAM,
+                NUM_MAX(now.tier[NIB_TIER_RAM].planned, ledger_promised(b->driver.on.ledger, PLACE_RAM)));
     return NIB_OK;
 }
 

@@ -186,7 +186,7 @@ bool kv_disk_read(kv_disk *d, kv_page *page, kv_page *part) {
 static nib_status take_memory(kv_disk *d, nib_error *err) {
     const uint64_t tokens = (uint64_t)d->options.n_ctx * sizeof(int32_t);
     const uint64_t bytes = KV_DISK_PIECE + (KV_DISK_WAITING + 1) * tokens;
-    NIB_TRY(ledger_charge(d->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, err));
+    NIB_TRY(ledger_charge(d->ledger, PLACE_RAM, NIB_OWNER_STAGING, bytes, err));
     d->charged = bytes;
     d->piece = mem_alloc(KV_DISK_PIECE);
     bool taken = d->piece && (d->now.tokens = mem_alloc((size_t)tokens));
@@ -254,7 +254,7 @@ void kv_disk_close(kv_disk *d) {
     kv_disk_quota_close(&d->quota);
     for (int i = 0; i < KV_DISK_STAGED && d->staged[i]; i++)
         kv_pool_drop(d->pool, d->staged[i]);
-    ledger_release(d->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, d->charged);
+    ledger_release(d->ledger, PLACE_RAM, NIB_OWNER_STAGING, d->charged);
     for (int i = 0; i < KV_DISK_WAITING; i++)
         mem_free(d->waiting[i].tokens);
     mem_free(d->now.tokens);

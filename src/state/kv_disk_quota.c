@@ -63,15 +63,15 @@ static void remove_oldest(const char *folder, listing *l, uint64_t limit) {
 /* Charges the known size of the folder to the ledger, if it fits. */
 static void charge(kv_disk_quota *r, uint64_t total) {
     if (total < r->total)
-        ledger_release(r->ledger, NIB_TIER_DISK, NIB_OWNER_KV, r->total - total);
-    else if (ledger_charge(r->ledger, NIB_TIER_DISK, NIB_OWNER_KV, total - r->total, NULL) != NIB_OK)
+        ledger_release(r->ledger, PLACE_DISK, NIB_OWNER_KV, r->total - total);
+    else if (ledger_charge(r->ledger, PLACE_DISK, NIB_OWNER_KV, total - r->total, NULL) != NIB_OK)
         return;
     r->total = total;
 }
 
 /* The maximum size of the folder: by its own limit, the ledger's cap, and the file system. */
 static uint64_t limit_of(const kv_disk_quota *r, uint64_t total) {
-    const uint64_t free = ledger_free(r->ledger, NIB_TIER_DISK);
+    const uint64_t free = ledger_free(r->ledger, PLACE_DISK);
     uint64_t limit = r->max;
     if (free != NIB_AUTO)
         limit = NUM_MIN(limit, r->total + free);
@@ -105,7 +105,7 @@ nib_status kv_disk_quota_open(kv_disk_quota *r, nib_error *err) {
 
 void kv_disk_quota_close(kv_disk_quota *r) {
     if (r->ledger)
-        ledger_release(r->ledger, NIB_TIER_DISK, NIB_OWNER_KV, r->total);
+        ledger_release(r->ledger, PLACE_DISK, NIB_OWNER_KV, r->total);
 }
 
 nib_status kv_disk_quota_make(kv_disk_quota *r, uint64_t n_byte, nib_error *err) {

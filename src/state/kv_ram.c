@@ -20,10 +20,10 @@ enum { FREE_PART = 8 /* one of so many parts of the RAM cap stays free for other
 
 /* Bytes that pages without references may still take. */
 static uint64_t left_in_ram(const kv_pool *pool) {
-    const uint64_t left = ledger_free(pool->ledger, NIB_TIER_RAM);
+    const uint64_t left = ledger_free(pool->ledger, PLACE_RAM);
     if (left == NIB_AUTO)
         return left;
-    const uint64_t others = ledger_cap(pool->ledger, NIB_TIER_RAM) / FREE_PART;
+    const uint64_t others = ledger_cap(pool->ledger, PLACE_RAM) / FREE_PART;
     return left > others ? left - others : 0;
 }
 

@@ -107,11 +107,11 @@ nib_status load_matrix(const layout *lay, const weight *w, void *dst, pool *thre
     uint64_t row = 0;
     work k = {.w = w, .dst = dst, .cancel = cancel};
     k.list = (load_list){.next = next_rows, .finished = finished, .user = &k};
-    NIB_TRY(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_STAGING, staging, err));
+    NIB_TRY(ledger_charge(l, PLACE_RAM, NIB_OWNER_STAGING, staging, err));
     pthread_mutex_init(&k.lock, NULL);
     const nib_status status = load(&k, lay, threads, err);
     pthread_mutex_destroy(&k.lock);
-    ledger_release(l, NIB_TIER_RAM, NIB_OWNER_STAGING, staging);
+    ledger_release(l, PLACE_RAM, NIB_OWNER_STAGING, staging);
     type_row_bytes(w->type, w->k, &row);
     *n_read = row * (uint64_t)w->n;
     return status;

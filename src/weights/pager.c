@@ -1,6 +1,6 @@
 /* pager.c - opens a pager: charges its memory, loads the resident pages, and starts the reader thread.
  * DESIGN. Weights are cut into pages in the same way for every budget. The caller that opens the pager gives
- * the tier of each page (plan/residency.h). A page in RAM has a place in one mapping, and pinning it is a
+ * the tier of each page (plan/homes.h). A page in RAM has a place in one mapping, and pinning it is a
  * look-up. Other pages pass through a ring of slots, which the reader thread fills in the order of the pass's
  * visits (visits.h), the same order that the step loop follows. A block may have consecutive visits. Then its
  * pages stay in the ring until the last visit; if the block is larger than the ring, as many of its first
@@ -64,7 +64,7 @@ static nib_status load_some(pager *p, nib_error *err) {
     const pager_need need = pager_need_of(&p->layout, n_thread);
     NIB_TRY(pager_load_resident(p, o, pager_load_shape(n_thread, true, need.ring + need.row), err));
     const int n_streamed = p->streamed.first[p->layout.n_block];
-    NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, need.row, err));
+    NIB_TRY(ledger_charge(p->ledger, PLACE_RAM, NIB_OWNER_STAGING, need.row, err));
     p->staging = need.row;
     NIB_TRY(open_row_buffer(p, err));
     if (n_streamed)
@@ -92,13 +92,13 @@ static nib_status load_whole(pager *p, nib_error *err) {
     return NIB_OK;
 }
 
-nib_status pager_load(pager *p, const uint8_t *tier_of, nib_error *err) {
+nib_status pager_load(pager *p, const uint8_t *home_of, nib_error *err) {
     const page_layout *l = &p->layout;
     uint64_t bytes = l->vector_bytes;
     for (int i = 0; i < l->n_page; i++)
-        bytes += tier_of[i] == NIB_TIER_RAM ? l->pages[i].bytes : 0;
+        bytes += home_of[i] == PLACE_RAM ? l->pages[i].bytes : 0;
     NIB_TRY(map_resident(p, bytes, err));
-    pager_place(p, tier_of);
+    pager_place(p, home_of);
     const nib_status status = p->loader ? load_some(p, err) : load_whole(p, err);
     p->options = (pager_options){0};
     return status;
@@ -108,7 +108,7 @@ nib_status pager_load(pager *p, const uint8_t *tier_of, nib_error *err) {
 
 static nib_status make_tables(pager *p, const layout *lay, nib_error *err) {
     const uint64_t bytes = pager_state_bytes(layout_pages(lay));
-    NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
+    NIB_TRY(ledger_charge(p->ledger, PLACE_RAM, NIB_OWNER_TABLES, bytes, err));
     p->tables = bytes;
     p->layout = *layout_pages(lay);
     const page_layout *l = &p->layout;
@@ -152,8 +152,8 @@ void pager_close(pager *p) {
     if (p->row_packed)
         mem_unmap(p->row_packed, p->row_packed_bytes);
     memory_region_close(&p->resident);
-    ledger_release(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, p->staging);
-    ledger_release(p->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, p->tables);
+    ledger_release(p->ledger, PLACE_RAM, NIB_OWNER_STAGING, p->staging);
+    ledger_release(p->ledger, PLACE_RAM, NIB_OWNER_TABLES, p->tables);
     mem_free(p->state);
     mem_free(p->views);
     mem_free(p->streamed.pages);

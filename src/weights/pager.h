@@ -90,9 +90,9 @@ nib_status pager_list(const pager *p, pager_page **pages, int *n_page, pager_nee
  * the model's files. The packed file's checksums are charged; if they need more than `free_bytes` of RAM, the
  * file is not used. */
 nib_status pager_source(pager *p, uint64_t free_bytes, nib_error *err);
-/* Loads the resident pages. tier_of [n_page]: NIB_TIER_RAM or, after pager_source, NIB_TIER_DISK.
+/* Loads the resident pages. home_of [n_page]: PLACE_RAM or, after pager_source, PLACE_DISK.
  * NIB_E_NOFIT: they exceed the ledger's free bytes. */
-nib_status pager_load(pager *p, const uint8_t *tier_of, nib_error *err);
+nib_status pager_load(pager *p, const uint8_t *home_of, nib_error *err);
 /* The share of rows that chose an expert in a measurement: what the pager supposes until it knows better. To
  * be called before the first pass. */
 void pager_expect_expert(pager *p, int block, int expert, float share);

@@ -225,8 +225,7 @@ static nib_status make_tables(experts *x, const expert_shape *shape, nib_error *
 static nib_status make_scratch(experts *x, nib_error *err) {
     const layout *of = x->p->layout.of;
     const int n = pool_size(x->threads);
-    NIB_TRY(
-        ledger_charge(x->p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, scratch_bytes(&x->p->layout, n), err));
+    NIB_TRY(ledger_charge(x->p->ledger, PLACE_RAM, NIB_OWNER_STAGING, scratch_bytes(&x->p->layout, n), err));
     x->charged = scratch_bytes(&x->p->layout, n);
     x->scratch = mem_calloc((size_t)n, sizeof *x->scratch);
     if (!x->scratch)
@@ -296,7 +295,7 @@ void experts_close(experts *x) {
     for (int i = 0; x->scratch && i < pool_size(x->threads); i++)
         load_buffer_deinit(&x->scratch[i]);
     mem_free(x->scratch);
-    ledger_release(x->p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, x->charged);
+    ledger_release(x->p->ledger, PLACE_RAM, NIB_OWNER_STAGING, x->charged);
     mem_free(x->table.experts);
     mem_free(x->table.asked);
     mem_free(x->table.slots);

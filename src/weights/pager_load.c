@@ -329,7 +329,7 @@ nib_status load_crew_open(load_crew *crew, pager *p, pool *threads, load_shape s
     memset(crew, 0, sizeof *crew);
     if (p->packed && shape.depth > 0)
         shape = shape_of_units(p->layout.of, shape);
-    NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, err));
+    NIB_TRY(ledger_charge(p->ledger, PLACE_RAM, NIB_OWNER_STAGING, bytes, err));
     crew->ledger = p->ledger;
     crew->threads = threads;
     crew->charged = bytes;
@@ -355,7 +355,7 @@ void load_crew_close(load_crew *crew) {
     if (crew->raws)
         mem_unmap(crew->raws, crew->raws_bytes);
     if (crew->ledger)
-        ledger_release(crew->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, crew->charged);
+        ledger_release(crew->ledger, PLACE_RAM, NIB_OWNER_STAGING, crew->charged);
     memset(crew, 0, sizeof *crew);
 }
 

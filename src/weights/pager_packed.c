@@ -159,10 +159,10 @@ bool pager_packed_exists(const layout *lay, const char *folder) {
 /* Charges the file to the disk tier and its checksums to RAM. */
 static bool charge(pager *p, const packed *k, nib_error *err) {
     uint64_t bytes = packed_disk_bytes(k), tables = packed_heap_bytes(k);
-    if (ledger_charge(p->ledger, NIB_TIER_DISK, NIB_OWNER_WEIGHTS, bytes, err) != NIB_OK)
+    if (ledger_charge(p->ledger, PLACE_DISK, NIB_OWNER_WEIGHTS, bytes, err) != NIB_OK)
         return false;
-    if (ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, tables, err) != NIB_OK) {
-        ledger_release(p->ledger, NIB_TIER_DISK, NIB_OWNER_WEIGHTS, bytes);
+    if (ledger_charge(p->ledger, PLACE_RAM, NIB_OWNER_TABLES, tables, err) != NIB_OK) {
+        ledger_release(p->ledger, PLACE_DISK, NIB_OWNER_WEIGHTS, bytes);
         return false;
     }
     p->packed_bytes = bytes;
@@ -189,7 +189,7 @@ void pager_packed_find(pager *p, const pager_options *o, bool streams) {
 void pager_packed_shut(pager *p) {
     packed_close(p->packed);
     p->packed = NULL;
-    ledger_release(p->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, p->packed_tables);
+    ledger_release(p->ledger, PLACE_RAM, NIB_OWNER_TABLES, p->packed_tables);
     p->packed_tables = 0;
 }
 
@@ -199,13 +199,13 @@ void pager_packed_drop(pager *p, bool remove) {
     if (remove)
         (void)unlink(packed_name(p->packed));
     pager_packed_shut(p);
-    ledger_release(p->ledger, NIB_TIER_DISK, NIB_OWNER_WEIGHTS, p->packed_bytes);
+    ledger_release(p->ledger, PLACE_DISK, NIB_OWNER_WEIGHTS, p->packed_bytes);
     p->packed_bytes = 0;
 }
 
 void pager_packed_close(pager *p) {
     pager_packed_shut(p);
-    ledger_release(p->ledger, NIB_TIER_DISK, NIB_OWNER_WEIGHTS, p->packed_bytes);
+    ledger_release(p->ledger, PLACE_DISK, NIB_OWNER_WEIGHTS, p->packed_bytes);
     p->packed_bytes = 0;
     mem_free(p->packed_path);
     p->packed_path = NULL;
@@ -288,7 +288,7 @@ static bool may_write(pager *p, const pager_options *o) {
     if (!o->write_packed || !identify(p, o))
         return false;
     nib_error err;
-    const nib_status status = packed_evict(o->packed, ledger_cap(p->ledger, NIB_TIER_DISK),
+    const nib_status status = packed_evict(o->packed, ledger_cap(p->ledger, PLACE_DISK),
                                            packed_file_bytes(&p->packed_is), p->packed_path, o->log, &err);
     if (status != NIB_OK)
         log_line(o->log, "the packed weights were not stored: %s", err.message);
@@ -315,7 +315,7 @@ nib_status pager_packed_write_map(pager *p, const pager_options *o, nib_error *e
         return NIB_OK;
     nib_status status = write_all(p, o, &resident, &why);
     uint64_t bytes = packed_file_bytes(&p->packed_is);
-    if (status == NIB_OK && ledger_charge(p->ledger, NIB_TIER_DISK, NIB_OWNER_WEIGHTS, bytes, NULL) == NIB_OK)
+    if (status == NIB_OK && ledger_charge(p->ledger, PLACE_DISK, NIB_OWNER_WEIGHTS, bytes, NULL) == NIB_OK)
         p->packed_bytes = bytes;
     return log_written(p, o, status, &why, err);
 }
@@ -329,7 +329,7 @@ static uint64_t buffer_bytes(const pager *p, load_shape shape, int n_thread) {
         max = NUM_MAX(max, p->layout.pages[i].bytes);
     min = NUM_MAX(min, max);
     const uint64_t crew = load_crew_bytes(p->layout.of, n_thread, shape),
-                   left = ledger_free(p->ledger, NIB_TIER_RAM);
+                   left = ledger_free(p->ledger, PLACE_RAM);
     return NUM_MAX(min, NUM_MIN(PAGES * max, left > crew ? left - crew : 0));
 }
 
@@ -339,7 +339,7 @@ nib_status pager_packed_write_pages(pager *p, const pager_options *o, load_shape
     if (!may_write(p, o))
         return NIB_OK;
     const uint64_t bytes = buffer_bytes(p, shape, pool_size(o->threads));
-    nib_status status = ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, &why);
+    nib_status status = ledger_charge(p->ledger, PLACE_RAM, NIB_OWNER_STAGING, bytes, &why);
     bool charged = status == NIB_OK;
     packed_from from = {&crew, charged ? mem_map(bytes) : NULL, bytes, o->cancel};
     if (charged && !from.buffer)
@@ -352,7 +352,7 @@ nib_status pager_packed_write_pages(pager *p, const pager_options *o, load_shape
     if (from.buffer)
         mem_unmap(from.buffer, bytes);
     if (charged)
-        ledger_release(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes);
+        ledger_release(p->ledger, PLACE_RAM, NIB_OWNER_STAGING, bytes);
     NIB_TRY(log_written(p, o, status, &why, err));
     if (status == NIB_OK)
         pager_packed_find(p, o, true);

@@ -85,7 +85,7 @@ static inline const weight *pager_weight(const pager *p, int b, int w) {
 /* ---- pager_place.c: residency and places ---- */
 /* Sets the places of resident pages in p->map, after the vectors; the views; and the order of the streamed
  * pages. */
-void pager_place(pager *p, const uint8_t *tier_of);
+void pager_place(pager *p, const uint8_t *home_of);
 
 /* ---- pager_need.c ---- */
 uint64_t pager_row_bytes(const layout *lay);      /* of the longest row that is looked up, packed */

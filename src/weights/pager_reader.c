@@ -203,7 +203,7 @@ static nib_status start(reader *r, nib_error *err) {
     p->streamed.n_slot = shape.n_slot;
     NIB_TRY(memory_region_open(&r->buffers, device_host(), p->ledger, NIB_OWNER_STAGING, shape.bytes, false,
                                "the ring of streamed weights", err));
-    NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, scratch, err));
+    NIB_TRY(ledger_charge(p->ledger, PLACE_RAM, NIB_OWNER_STAGING, scratch, err));
     r->charged = scratch;
     memset(r->buffers.at, 0, r->buffers.bytes); /* make the charged memory resident now */
     page_ring_open(&r->ring, &p->streamed, p->layout.n_block, p->state, p->layout.n_page, r->buffers.at,
@@ -251,7 +251,7 @@ void reader_close(reader *r) {
     read_queue_close(r->queue);
     for (int i = 0; i < 2; i++)
         load_buffer_deinit(&r->scratch[i]);
-    ledger_release(r->p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, r->charged);
+    ledger_release(r->p->ledger, PLACE_RAM, NIB_OWNER_STAGING, r->charged);
     memory_region_close(&r->buffers);
     pthread_mutex_destroy(&r->lock);
     pthread_cond_destroy(&r->changed);

@@ -88,7 +88,7 @@ static nib_status lazy_follow(device *d, device_lane lane, device_mark mark, nib
 
 static void lazy_info(const device *d, device_info *out) {
     (void)d;
-    *out = (device_info){.tier = NIB_TIER_RAM};
+    *out = (device_info){.host_reads = false};
     snprintf(out->name, sizeof out->name, "lazy");
 }
 
@@ -106,6 +106,6 @@ device *lazy_device(void) {
         .wait = lazy_wait,
         .follow = lazy_follow,
     };
-    static device only = {&kind};
+    static device only = {.kind = &kind};
     return &only;
 }

@@ -124,13 +124,13 @@ static void add_rows(planning *f, const engine_core *e) {
 nib_status planning_held(planning *f, const engine_core *e, nib_error *err) {
     const settings *o = &e->resolved;
     nib_memory now;
-    const bool margin = o->cap[NIB_TIER_RAM] != NIB_AUTO && ledger_cap(e->ledger, NIB_TIER_RAM) == NIB_AUTO;
+    const bool margin = o->cap[NIB_TIER_RAM] != NIB_AUTO && ledger_cap(e->ledger, PLACE_RAM) == NIB_AUTO;
     if (margin)
         mem_return_unused(); /* as an engine under that cap does */
     if (!f->of.open)
         ledger_measure_runtime(e->ledger, true);
     ledger_report(e->ledger, &now);
-    const uint64_t promised = ledger_promised(e->ledger, NIB_TIER_RAM);
+    const uint64_t promised = ledger_promised(e->ledger, PLACE_RAM);
     uint64_t others = 0;
     for (int i = 0; i < NIB_N_OWNER; i++)
         others += i == NIB_OWNER_RUNTIME ? 0 : now.owner[i];
@@ -139,10 +139,9 @@ nib_status planning_held(planning *f, const engine_core *e, nib_error *err) {
     memcpy(f->q.held, now.owner, sizeof f->q.held);
     f->q.held[NIB_OWNER_RUNTIME] = promised - others + (margin ? LEDGER_RUNTIME_MARGIN : 0);
     f->q.touched[NIB_OWNER_RUNTIME] += runtime_growth(f, e);
-    f->q.is_placed = f->of.internal && layout_tiers(e->layout);
-    f->q.placed = f->q.is_placed ? layout_tier_bytes(e->layout, NIB_TIER_RAM) : 0;
-    f->q.placed_all =
-        layout_tier_bytes(e->layout, NIB_TIER_VRAM) + layout_tier_bytes(e->layout, NIB_TIER_DISK) == 0;
+    f->q.is_placed = f->of.internal && layout_homes(e->layout);
+    f->q.placed = f->q.is_placed ? layout_home_bytes(e->layout, PLACE_RAM) : 0;
+    f->q.placed_all = layout_home_bytes(e->layout, PLACE_GPU) + layout_home_bytes(e->layout, PLACE_DISK) == 0;
     uint64_t held = 0, staging;
     const uint64_t sketch = head_bytes(e, &staging);
     for (int i = 0; i < NIB_N_OWNER; i++)

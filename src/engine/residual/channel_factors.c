@@ -94,7 +94,7 @@ nib_status channel_factors_open(channel_factors *out, const engine_core *e, cons
     for (int i = 0; i < n; i++)
         values += kinds->of[i] < 0 ? 0 : (uint64_t)use->of[i].k;
     const uint64_t bytes = values * sizeof(float) + (uint64_t)n * sizeof *out->of;
-    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
+    NIB_TRY(ledger_charge(e->ledger, PLACE_RAM, NIB_OWNER_TABLES, bytes, err));
     out->charged = bytes;
     out->of = mem_calloc((size_t)n + 1, sizeof *out->of);
     out->values = mem_array((size_t)values + 1, sizeof *out->values);
@@ -111,6 +111,6 @@ nib_status channel_factors_open(channel_factors *out, const engine_core *e, cons
 void channel_factors_close(channel_factors *by, const engine_core *e) {
     mem_free(by->of);
     mem_free(by->values);
-    ledger_release(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, by->charged);
+    ledger_release(e->ledger, PLACE_RAM, NIB_OWNER_TABLES, by->charged);
     memset(by, 0, sizeof *by);
 }

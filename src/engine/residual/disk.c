@@ -16,7 +16,7 @@ static char *own_path(const char *folder) {
 
 nib_status residual_disk_open(residual_disk *d, const engine_core *e, uint64_t n_byte, uint64_t largest,
                               nib_error *err) {
-    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_DISK, NIB_OWNER_WEIGHTS, n_byte, err));
+    NIB_TRY(ledger_charge(e->ledger, PLACE_DISK, NIB_OWNER_WEIGHTS, n_byte, err));
     d->ledger = e->ledger;
     d->charged = n_byte;
     d->path = own_path(e->requested.scratch);
@@ -83,7 +83,7 @@ void residual_disk_close(residual_disk *d) {
     memory_region_close(&d->staging);
     memory_region_close(&d->gather);
     if (d->charged)
-        ledger_release(d->ledger, NIB_TIER_DISK, NIB_OWNER_WEIGHTS, d->charged);
+        ledger_release(d->ledger, PLACE_DISK, NIB_OWNER_WEIGHTS, d->charged);
     mem_free(d->path);
     memset(d, 0, sizeof *d);
 }

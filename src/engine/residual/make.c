@@ -220,7 +220,7 @@ nib_status residual_make(residual_store *r, const model *original, nib_error *er
     const uint64_t bytes =
         n_value * sizeof(float) + (uint64_t)n_thread * 8 * k + residual_fit_bytes(n_thread, (int64_t)k);
     filling f = {.e = e, .pair = {.fine_files = model_container(original), .coarse_files = e->container}};
-    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, err));
+    NIB_TRY(ledger_charge(e->ledger, PLACE_RAM, NIB_OWNER_STAGING, bytes, err));
     f.values = mem_array(n_value, sizeof *f.values);
     f.norms = mem_array(2 * k, sizeof *f.norms);
     f.raw = mem_array((size_t)n_thread * k, 8);
@@ -240,6 +240,6 @@ nib_status residual_make(residual_store *r, const model *original, nib_error *er
     mem_free(f.whole);
     mem_free(f.status);
     mem_free(f.err);
-    ledger_release(e->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes);
+    ledger_release(e->ledger, PLACE_RAM, NIB_OWNER_STAGING, bytes);
     return status;
 }

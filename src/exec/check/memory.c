@@ -76,7 +76,7 @@ static void check_unpin(device *d, void *host, uint64_t n_byte) {
 
 static void check_info(const device *d, device_info *out) {
     (void)d;
-    *out = (device_info){.tier = NIB_TIER_RAM};
+    *out = (device_info){.host_reads = false};
     snprintf(out->name, sizeof out->name, "check");
 }
 
@@ -108,6 +108,6 @@ const device_kind check_memory = {
 };
 
 device *check_device(void) {
-    static device only = {&check_memory};
+    static device only = {.kind = &check_memory};
     return &only;
 }

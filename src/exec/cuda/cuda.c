@@ -23,7 +23,7 @@ static void cuda_close(backend *b) {
     choices_drop(c);
     steps_close(c);
     mem_free(c->mem.cos_sin);
-    ledger_release(c->setup.ledger, NIB_TIER_VRAM, NIB_OWNER_RUNTIME, c->driver);
+    ledger_release(c->setup.ledger, c->setup.place, NIB_OWNER_RUNTIME, c->driver);
     device_close(b->device);
     mem_free(c);
 }
@@ -31,11 +31,11 @@ static void cuda_close(backend *b) {
 static nib_status open_parts(cuda *c, nib_error *err) {
     const int n_rope = model_n_rope(cuda_model(c));
     nib_error why;
-    if (device_open(NIB_TIER_VRAM, 0, &c->base.device, &why) != NIB_OK)
+    if (device_open(c->setup.places, c->setup.place, &c->base.device, &why) != NIB_OK)
         return nib_fail(err, why.status == NIB_E_NOMEM ? NIB_E_NOMEM : NIB_E_DEVICE, "backend 'cuda': %s",
                         why.message);
     const uint64_t driver = device_cuda_driver(c->base.device);
-    NIB_TRY(ledger_charge(c->setup.ledger, NIB_TIER_VRAM, NIB_OWNER_RUNTIME, driver, err));
+    NIB_TRY(ledger_charge(c->setup.ledger, c->setup.place, NIB_OWNER_RUNTIME, driver, err));
     c->driver = driver;
     share_kernels(c, device_cuda_kernels(c->base.device));
     if (c->batched)

@@ -219,7 +219,7 @@ void share_kernels(cuda *c, const cuda_kernels *k) {
 /* The device, or guessed sizes without one. */
 static nib_status find_device(cuda *c, uint64_t cap, nib_error *err) {
     nib_error why;
-    const nib_status status = device_open(NIB_TIER_VRAM, 0, &c->base.device, &why);
+    const nib_status status = device_open(c->setup.places, c->setup.place, &c->base.device, &why);
     if (status == NIB_OK) {
         share_kernels(c, device_cuda_kernels(c->base.device));
         c->driver = device_cuda_driver(c->base.device);

@@ -1,5 +1,5 @@
-/* residency.c - see residency.h. */
-#include "plan/residency.h"
+/* homes.c - see homes.h. */
+#include "plan/homes.h"
 
 #include "base/num.h"
 
@@ -10,11 +10,11 @@ static uint64_t max_sum_or(uint64_t a, uint64_t b) {
     return num_add_u64(a, b, &sum) ? sum : UINT64_MAX;
 }
 
-/* The state of filling a tier with runs: consecutive pages of one block. */
+/* The state of filling a place with runs: consecutive pages of one block. */
 typedef struct filler {
     const pager_page *pages;
     int n_page;
-    uint8_t *tier_of;
+    uint8_t *home_of;
 } filler;
 
 /* The end (exclusive) of the run that begins with page `first`. */
@@ -28,15 +28,15 @@ static int end_of_run(const filler *f, int first) {
 }
 
 /* Assigns further pages of a run, in order, while they fit the capacity; returns their bytes. */
-static uint64_t fill_some(const filler *f, int first, int end, int tier, uint64_t capacity) {
+static uint64_t fill_some(const filler *f, int first, int end, int place, uint64_t capacity) {
     uint64_t filled = 0;
     for (int i = first; i < end; i++) {
-        if (f->tier_of[i] != RESIDENCY_OPEN)
+        if (f->home_of[i] != HOME_OPEN)
             continue;
         if (f->pages[i].bytes > capacity - filled)
             break;
         filled += f->pages[i].bytes;
-        f->tier_of[i] = (uint8_t)tier;
+        f->home_of[i] = (uint8_t)place;
     }
     return filled;
 }
@@ -49,12 +49,12 @@ static bool is_apart(const pager_page *page) {
 static uint64_t open_bytes(const filler *f, int first, int end) {
     uint64_t sum = 0;
     for (int i = first; i < end; i++)
-        sum += is_apart(&f->pages[i]) || f->tier_of[i] != RESIDENCY_OPEN ? 0 : f->pages[i].bytes;
+        sum += is_apart(&f->pages[i]) || f->home_of[i] != HOME_OPEN ? 0 : f->pages[i].bytes;
     return sum;
 }
 
 /* Assigns whole experts while they fit the capacity, those of every block by rank; returns their bytes. */
-static uint64_t fill_experts(const filler *f, int tier, uint64_t capacity) {
+static uint64_t fill_experts(const filler *f, int place, uint64_t capacity) {
     uint64_t filled = 0;
     int n = 0;
     for (int i = 0; i < f->n_page; i++)
@@ -62,7 +62,7 @@ static uint64_t fill_experts(const filler *f, int tier, uint64_t capacity) {
     for (int e = 0; e < n; e++)
         for (int i = 0; i < f->n_page; i++) {
             uint64_t bytes = 0;
-            if (!f->pages[i].leads || f->pages[i].rank != e || f->tier_of[i] != RESIDENCY_OPEN)
+            if (!f->pages[i].leads || f->pages[i].rank != e || f->home_of[i] != HOME_OPEN)
                 continue;
             int j = i;
             do
@@ -73,15 +73,15 @@ static uint64_t fill_experts(const filler *f, int tier, uint64_t capacity) {
             filled += bytes;
             j = i;
             do
-                f->tier_of[j] = (uint8_t)tier;
+                f->home_of[j] = (uint8_t)place;
             while ((j = f->pages[j].other));
         }
     return filled;
 }
 
-static void fill_tier(const filler *f, const residency_tier *t) {
+static void fill_place(const filler *f, const home_place *at) {
     const uint64_t total = open_bytes(f, 0, f->n_page);
-    const double share = total ? NUM_MIN((double)t->capacity / (double)total, 1.0) : 1.0;
+    const double share = total ? NUM_MIN((double)at->capacity / (double)total, 1.0) : 1.0;
     uint64_t seen = 0, filled = 0;
     for (int i = 0, end; i < f->n_page; i = end) {
         end = end_of_run(f, i);
@@ -90,30 +90,30 @@ static void fill_tier(const filler *f, const residency_tier *t) {
         seen += open_bytes(f, i, end);
         const uint64_t now = (uint64_t)(share * (double)seen);
         if (now > filled)
-            filled += fill_some(f, i, end, t->tier, NUM_MIN(now, t->capacity) - filled);
+            filled += fill_some(f, i, end, at->place, NUM_MIN(now, at->capacity) - filled);
     }
     for (int i = 0, end; i < f->n_page; i = end) { /* capacity that rounding has left */
         end = end_of_run(f, i);
         if (!is_apart(&f->pages[i]))
-            filled += fill_some(f, i, end, t->tier, t->capacity - filled);
+            filled += fill_some(f, i, end, at->place, at->capacity - filled);
     }
-    filled += fill_experts(f, t->tier, t->capacity - filled);
+    filled += fill_experts(f, at->place, at->capacity - filled);
     for (int i = 0; i < f->n_page; i++)
         if (f->pages[i].head)
-            filled += fill_some(f, i, i + 1, t->tier, t->capacity - filled);
+            filled += fill_some(f, i, i + 1, at->place, at->capacity - filled);
 }
 
-void residency_spread(const pager_page *pages, int n_page, const residency_tier *tiers, int n_tier,
-                      uint8_t *tier_of) {
-    const filler f = {pages, n_page, tier_of};
-    for (int t = 0; t < n_tier - 1; t++)
-        fill_tier(&f, &tiers[t]);
+void homes_spread(const pager_page *pages, int n_page, const home_place *places, int n_place,
+                  uint8_t *home_of) {
+    const filler f = {pages, n_page, home_of};
+    for (int t = 0; t < n_place - 1; t++)
+        fill_place(&f, &places[t]);
     for (int i = 0; i < n_page; i++)
-        if (tier_of[i] == RESIDENCY_OPEN)
-            tier_of[i] = (uint8_t)tiers[n_tier - 1].tier;
+        if (home_of[i] == HOME_OPEN)
+            home_of[i] = (uint8_t)places[n_place - 1].place;
 }
 
-void residency_share(const uint64_t *bytes, int n_block, uint64_t capacity, uint64_t *kept) {
+void homes_share(const uint64_t *bytes, int n_block, uint64_t capacity, uint64_t *kept) {
     uint64_t total = 0, seen = 0, all = 0;
     for (int b = 0; b < n_block; b++) {
         total += bytes[b];
@@ -131,19 +131,19 @@ void residency_share(const uint64_t *bytes, int n_block, uint64_t capacity, uint
         }
 }
 
-uint64_t residency_bytes(const pager_page *pages, int n_page, const uint8_t *tier_of, int tier) {
+uint64_t homes_bytes(const pager_page *pages, int n_page, const uint8_t *home_of, int place) {
     uint64_t sum = 0;
     for (int i = 0; i < n_page; i++)
-        sum += tier_of[i] == tier ? pages[i].bytes : 0;
+        sum += home_of[i] == place ? pages[i].bytes : 0;
     return sum;
 }
 
-uint64_t residency_whole(const pager_need *need, uint64_t others) {
+uint64_t homes_whole(const pager_need *need, uint64_t others) {
     return max_sum_or(need->image, NUM_MAX(need->staging, others));
 }
 
 /* Staging for loading adds nothing: it is freed before the ring is allocated. */
-uint64_t residency_min(const pager_need *need, uint64_t others) {
+uint64_t homes_min(const pager_need *need, uint64_t others) {
     const uint64_t running = max_sum_or(need->ring + need->row, others);
     return max_sum_or(need->vectors, NUM_MAX(running, need->stream_staging));
 }

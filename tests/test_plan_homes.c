@@ -1,6 +1,6 @@
 /* The tier of each page: every page has one, no tier exceeds its capacity, and a plan is followed. */
 #include "base/num.h"
-#include "plan/residency.h"
+#include "plan/homes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,35 +43,35 @@ static uint64_t sum(const pager_page *pages, int n) {
 }
 
 /* Of a block's pages that are visited, those on the first tier come first. */
-static void check_order(const pager_page *pages, int n, const uint8_t *tier_of, int first) {
+static void check_order(const pager_page *pages, int n, const uint8_t *home_of, int first) {
     for (int i = 1; i < n; i++)
         if (pages[i].block == pages[i - 1].block && !pages[i].table && !pages[i - 1].table &&
-            tier_of[i] == first)
-            assert_int_equal(tier_of[i - 1], first);
+            home_of[i] == first)
+            assert_int_equal(home_of[i - 1], first);
 }
 
 static void every_page_has_a_tier(void **state) {
     (void)state;
     pager_page pages[MAX];
-    uint8_t tier_of[MAX];
+    uint8_t home_of[MAX];
     for (seed = 1; seed < ROUNDS; seed++) {
         const uint32_t round = seed;
         const int n = draw_pages(pages), n_tier = 2 + (int)draw(2);
         const uint64_t all = sum(pages, n);
-        const residency_tier three[] = {{.tier = NIB_TIER_VRAM, .capacity = draw((uint32_t)all + 1)},
-                                        {.tier = NIB_TIER_RAM, .capacity = draw((uint32_t)all + 1)},
-                                        {.tier = NIB_TIER_DISK, .capacity = NIB_AUTO}};
-        const residency_tier *tiers = three + 3 - n_tier;
-        memset(tier_of, RESIDENCY_OPEN, sizeof tier_of);
-        residency_spread(pages, n, tiers, n_tier, tier_of);
+        const home_place three[] = {{.place = PLACE_GPU, .capacity = draw((uint32_t)all + 1)},
+                                    {.place = PLACE_RAM, .capacity = draw((uint32_t)all + 1)},
+                                    {.place = PLACE_DISK, .capacity = NIB_AUTO}};
+        const home_place *tiers = three + 3 - n_tier;
+        memset(home_of, HOME_OPEN, sizeof home_of);
+        homes_spread(pages, n, tiers, n_tier, home_of);
         uint64_t placed = 0;
         for (int t = 0; t < n_tier; t++) {
-            const uint64_t there = residency_bytes(pages, n, tier_of, tiers[t].tier);
+            const uint64_t there = homes_bytes(pages, n, home_of, tiers[t].place);
             assert_true(there <= tiers[t].capacity);
             placed += there;
         }
         assert_true(placed == all);
-        check_order(pages, n, tier_of, tiers[0].tier);
+        check_order(pages, n, home_of, tiers[0].place);
         seed = round;
     }
 }
@@ -80,19 +80,18 @@ static void every_page_has_a_tier(void **state) {
 static void nothing_is_wasted(void **state) {
     (void)state;
     pager_page pages[MAX];
-    uint8_t tier_of[MAX];
+    uint8_t home_of[MAX];
     for (seed = 1; seed < ROUNDS; seed++) {
         const uint32_t round = seed;
         const int n = draw_pages(pages);
-        const residency_tier tiers[] = {{.tier = NIB_TIER_RAM, .capacity = draw((uint32_t)sum(pages, n) + 1)},
-                                        {.tier = NIB_TIER_DISK, .capacity = NIB_AUTO}};
-        memset(tier_of, RESIDENCY_OPEN, sizeof tier_of);
-        residency_spread(pages, n, tiers, 2, tier_of);
-        const uint64_t left = tiers[0].capacity - residency_bytes(pages, n, tier_of, NIB_TIER_RAM);
+        const home_place tiers[] = {{.place = PLACE_RAM, .capacity = draw((uint32_t)sum(pages, n) + 1)},
+                                    {.place = PLACE_DISK, .capacity = NIB_AUTO}};
+        memset(home_of, HOME_OPEN, sizeof home_of);
+        homes_spread(pages, n, tiers, 2, home_of);
+        const uint64_t left = tiers[0].capacity - homes_bytes(pages, n, home_of, PLACE_RAM);
         for (int i = 0; i < n; i++) {
             const bool goes_on = i > 0 && pages[i - 1].block == pages[i].block && !pages[i - 1].table;
-            if (tier_of[i] == NIB_TIER_DISK && !pages[i].table &&
-                !(goes_on && tier_of[i - 1] == NIB_TIER_DISK))
+            if (home_of[i] == PLACE_DISK && !pages[i].table && !(goes_on && home_of[i - 1] == PLACE_DISK))
                 assert_true(pages[i].bytes > left);
         }
         seed = round;
@@ -106,12 +105,12 @@ static void decided_pages_stay(void **state) {
                                 {.block = 1, .bytes = 8192},
                                 {.block = 1, .bytes = 4096},
                                 {.block = 2, .bytes = 8192}};
-    const residency_tier tiers[] = {{.tier = NIB_TIER_RAM, .capacity = 16384},
-                                    {.tier = NIB_TIER_DISK, .capacity = NIB_AUTO}};
-    uint8_t tier_of[] = {RESIDENCY_OPEN, NIB_TIER_DISK, NIB_TIER_DISK, RESIDENCY_OPEN};
-    residency_spread(pages, 4, tiers, 2, tier_of);
-    const uint8_t expected[] = {NIB_TIER_RAM, NIB_TIER_DISK, NIB_TIER_DISK, NIB_TIER_RAM};
-    assert_memory_equal(tier_of, expected, sizeof expected);
+    const home_place tiers[] = {{.place = PLACE_RAM, .capacity = 16384},
+                                {.place = PLACE_DISK, .capacity = NIB_AUTO}};
+    uint8_t home_of[] = {HOME_OPEN, PLACE_DISK, PLACE_DISK, HOME_OPEN};
+    homes_spread(pages, 4, tiers, 2, home_of);
+    const uint8_t expected[] = {PLACE_RAM, PLACE_DISK, PLACE_DISK, PLACE_RAM};
+    assert_memory_equal(home_of, expected, sizeof expected);
 }
 
 /* Experts get memory by their rank, of every block as many. */
@@ -120,7 +119,7 @@ static void experts_by_rank(void **state) {
     enum { N = 4, ALL = 2 * N };
     static const int ranks[N] = {2, 0, 3, 1};
     pager_page pages[ALL];
-    uint8_t tier_of[ALL];
+    uint8_t home_of[ALL];
     for (int i = 0; i < ALL; i++)
         pages[i] = (pager_page){.block = i / N,
                                 .bytes = 4096,
@@ -128,12 +127,12 @@ static void experts_by_rank(void **state) {
                                 .leads = true,
                                 .expert = i % N,
                                 .rank = ranks[i % N]};
-    const residency_tier tiers[] = {{.tier = NIB_TIER_RAM, .capacity = 4 * 4096},
-                                    {.tier = NIB_TIER_DISK, .capacity = NIB_AUTO}};
-    memset(tier_of, RESIDENCY_OPEN, sizeof tier_of);
-    residency_spread(pages, ALL, tiers, 2, tier_of);
+    const home_place tiers[] = {{.place = PLACE_RAM, .capacity = 4 * 4096},
+                                {.place = PLACE_DISK, .capacity = NIB_AUTO}};
+    memset(home_of, HOME_OPEN, sizeof home_of);
+    homes_spread(pages, ALL, tiers, 2, home_of);
     for (int i = 0; i < ALL; i++)
-        assert_int_equal(tier_of[i], ranks[i % N] < 2 ? NIB_TIER_RAM : NIB_TIER_DISK);
+        assert_int_equal(home_of[i], ranks[i % N] < 2 ? PLACE_RAM : PLACE_DISK);
 }
 
 /* Without pages: as many bytes as the capacity holds, to less than a page; no block more than it has. */
@@ -145,13 +144,13 @@ static void shares(void **state) {
         for (int b = 0; b < BLOCKS; b++)
             total += bytes[b] = draw(1 << 20);
         const uint64_t capacity = draw((uint32_t)total + 1);
-        residency_share(bytes, BLOCKS, capacity, kept);
+        homes_share(bytes, BLOCKS, capacity, kept);
         for (int b = 0; b < BLOCKS; b++) {
             assert_true(kept[b] <= bytes[b]);
             all += kept[b];
         }
         assert_in_range(all, capacity - NUM_MIN(capacity, (uint64_t)4096), capacity);
-        residency_share(bytes, BLOCKS, NIB_AUTO, kept);
+        homes_share(bytes, BLOCKS, NIB_AUTO, kept);
         assert_memory_equal(kept, bytes, sizeof kept);
         seed = round;
     }
