@@ -110,10 +110,11 @@ enum { N_BLOCK = 6, MIB = 1 << 20, ALWAYS = MIB, BESIDE = 3 * MIB };
 
 static offload_question question(offload_block blocks[N_BLOCK], uint64_t capacity) {
     for (int b = 0; b < N_BLOCK; b++)
-        blocks[b] = (offload_block){b == 0             ? 0
-                                    : b == N_BLOCK - 1 ? 20 * MIB
-                                                       : 10 * MIB,
-                                    b % 5 ? 65536 : 0, 0, 5};
+        blocks[b] = (offload_block){.bytes = b == 0             ? 0
+                                             : b == N_BLOCK - 1 ? 20 * MIB
+                                                                : 10 * MIB,
+                                    .cache = b % 5 ? 65536 : 0,
+                                    .n_launch = 5};
     return (offload_question){.blocks = blocks,
                               .n_block = N_BLOCK,
                               .fixed = ALWAYS,
@@ -291,6 +292,36 @@ static void caches_that_do_not_fit_are_staged(void **state) {
     }
 }
 
+/* Two of the layers have windows, and parts for few pages. In host memory they have whole pages. */
+static void parts_for_windows_are_counted(void **state) {
+    (void)state;
+    enum { ALL = ALWAYS + BESIDE + 4 * 12 * MIB + 22 * MIB, PAGE = 65536, N_PAGE = 640, N_PART = 8 };
+    const plan_rates r = usual();
+    for (int staged = 0; staged < 2; staged++) {
+        offload_block blocks[N_BLOCK];
+        const uint64_t all = (N_PAGE + N_PART) * 2 * (uint64_t)PAGE;
+        offload_question q = question(blocks, ALL + (staged ? 10 * (uint64_t)MIB : all));
+        offload_split s;
+        nib_error err = {0};
+        blocks[1].slides = blocks[3].slides = true;
+        q.n_page = N_PAGE, q.page = 2 * PAGE;
+        q.n_part = N_PART, q.part = 2 * PAGE;
+        q.n_page_each = 16;
+        q.n_sequence = q.many_from = 16;
+        q.one_cache = q.stages = true;
+        if (offload_split_make(&q, &r, &s, &err))
+            fail_msg("%s", err.message);
+        uint64_t here = all;
+        for (int b = 1; b < N_BLOCK; b++)
+            here -= s.staged[b] ? (uint64_t)PAGE * (blocks[b].slides ? N_PART : N_PAGE) : 0;
+        assert_true(s.weights + s.others <= q.capacity);
+        assert_true((s.n_staged > 0) == (staged > 0));
+        assert_true(s.device_kv >= here && s.device_kv <= here + (N_PAGE + N_PART) * (uint64_t)OFFLOAD_PAGE);
+        assert_int_equal(s.host, (uint64_t)s.n_staged * N_PAGE * PAGE);
+        offload_split_clear(&s);
+    }
+}
+
 static void what_does_not_fit_is_refused(void **state) {
     (void)state;
     const plan_rates r = usual();
@@ -346,6 +377,7 @@ int main(void) {
         cmocka_unit_test(tables_come_last),
         cmocka_unit_test(many_sequences_leave_no_layer_in_place),
         cmocka_unit_test(caches_that_do_not_fit_are_staged),
+        cmocka_unit_test(parts_for_windows_are_counted),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(a_plan_is_followed),
     };

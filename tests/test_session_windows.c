@@ -1,8 +1,11 @@
 /* Sessions and batches of a model with windows, in contexts many windows long: the logits and tokens are bit
  * by bit those of an engine that keeps the keys and values of all positions, for every cache and division of
- * the rows, for sequences that grow, go back, share prefixes and are paused, and with prefixes on disk. */
+ * the rows, for sequences that grow, go back, share prefixes and are paused, and with prefixes in RAM and on
+ * disk. On the processor, and on the cuda back end with a fake GPU. */
 #include "base/mem.h"
 #include "base/num.h"
+#include "kernels/cuda_load.h"
+#include "support/fakecuda.h"
 #include "engine/state.h"
 #include "session/session.h"
 #include "support/engine.h"
@@ -22,7 +25,25 @@
 
 enum { WINDOW = 30, N_CTX = 512, N_VOCAB = 300, N_TOKEN = 400, MIXED = 50 };
 
-/* whole: layers with a window keep all positions too. */
+static bool on_gpu; /* set by `cuda` */
+
+static int cuda(void **state) {
+    (void)state;
+    cuda_load_with(fake_cuda((size_t)1 << 28, 0, 0));
+    on_gpu = true;
+    return 0;
+}
+
+static int processor(void **state) {
+    (void)state;
+    if (on_gpu && fake_cuda_wrong())
+        fail_msg("%s", fake_cuda_wrong());
+    on_gpu = false;
+    return 0;
+}
+
+/* whole: layers with a window keep all positions too. Otherwise there are few parts, as under a cap, and some
+ * passes reuse theirs. */
 static nib_engine *open_engine(int kv, int64_t n_batch, bool whole) {
     static char path[512];
     nib_engine_options o = engine_usual();
@@ -33,14 +54,16 @@ static nib_engine *open_engine(int kv, int64_t n_batch, bool whole) {
     o.n_ctx = N_CTX;
     o.n_batch = n_batch;
     o.n_thread = 1;
-    o.kv_type = kv == MIXED ? NIB_KV_4 : kv;
-    const engine_internal internal = {.kv_layers = kv == MIXED ? "0=f16,3=kv8" : NULL};
+    o.backend = on_gpu ? "cuda" : "cpu";
+    o.kv_type = kv == MIXED ? NIB_KV_4 : kv == NIB_KV_F32 && on_gpu ? NIB_KV_F16 : kv;
+    const engine_internal internal = {.kv_layers = kv == MIXED && !on_gpu ? "0=f16,3=kv8" : NULL};
     if (engine_open(path, &o, &internal, &e, &err))
         fail_msg("%s", err.message);
     assert_true(e->core.resolved.formats.slides);
     assert_int_equal(e->core.resolved.formats.kept, KV_KEPT);
     e->core.resolved.formats.slides = !whole;
-    e->core.resolved.formats.kept = 0; /* as under a cap */
+    e->core.resolved.formats.kept = 0;
+    e->core.resolved.formats.rows = kv == NIB_KV_8 ? 128 : 0;
     return e;
 }
 
@@ -78,7 +101,7 @@ static void back_and_forth(void **state) {
         nib_session *s[2][2];
         for (int i = 0; i < 4; i++)
             s[i / 2][i % 2] = session_must_open(e[i % 2]);
-        for (size_t i = 0; i < NUM_COUNT(steps) / (SANITIZED ? 2 : 1); i++) {
+        for (size_t i = 0; i < NUM_COUNT(steps) / (SANITIZED || on_gpu ? 2 : 1); i++) {
             int32_t tokens[N_TOKEN];
             logits_tokens(tokens, N_TOKEN, N_VOCAB, 1);
             logits_tokens(tokens + 120 * (steps[i].seed - 1), N_TOKEN - 120 * (steps[i].seed - 1), N_VOCAB,
@@ -115,6 +138,10 @@ static void an_answer_again(void **state) {
 /* ---- batches ---- */
 
 enum { N_REQUEST = 8 };
+/* The fake GPU is slow. */
+static int n_request(void) {
+    return on_gpu ? N_REQUEST / 2 : N_REQUEST;
+}
 
 typedef struct work {
     int32_t prompt[N_CTX];
@@ -142,14 +169,16 @@ static void answer_all(nib_engine *e, const nib_batch_options *o, work *all, int
     int32_t n_left = 1;
     int64_t id;
     nib_result r;
+    nib_error err = {0};
     *computed = 0;
-    for (int i = 0; i < N_REQUEST; i++) {
+    for (int i = 0; i < n_request(); i++) {
         make(&all[i], i);
         assert_int_equal(nib_batch_add(b, &all[i].o, &id, NULL), NIB_OK);
         assert_int_equal(id, i + 1);
     }
     while (n_left > 0)
-        assert_int_equal(nib_batch_step(b, &n_left, NULL), NIB_OK);
+        if (nib_batch_step(b, &n_left, &err))
+            fail_msg("%s", err.message);
     for (; nib_batch_take(b, &id, &r, NULL); all[id - 1].out = r)
         *computed += r.prompt_n;
     nib_batch_count(b, counts);
@@ -157,7 +186,7 @@ static void answer_all(nib_engine *e, const nib_batch_options *o, work *all, int
 }
 
 static void compare(work *all, const work *want) {
-    for (int i = 0; i < N_REQUEST; i++) {
+    for (int i = 0; i < n_request(); i++) {
         assert_int_equal(all[i].out.n_token, want[i].out.n_token);
         assert_memory_equal(all[i].out.tokens, want[i].out.tokens,
                             want[i].out.n_token * sizeof *want[i].out.tokens);
@@ -189,8 +218,8 @@ static void batches(void **state) {
                 assert_true(computed <= before + before / 4);
             nib_engine_close(e);
         }
-        assert_true(k > 0 || paused > 0);
-        for (int i = 0; i < N_REQUEST; i++)
+        assert_true(k > 0 || paused > 0 || on_gpu);
+        for (int i = 0; i < n_request(); i++)
             nib_result_clear(&want[i].out);
     }
 }
@@ -212,15 +241,23 @@ static void prefixes_on_disk(void **state) {
     answer_all(e, &o, all, &second, &counts);
     assert_true(counts.disk_read > 0 && second < first / 2);
     compare(all, want);
-    for (int i = 0; i < N_REQUEST; i++)
+    for (int i = 0; i < n_request(); i++)
         nib_result_clear(&want[i].out);
     nib_engine_close(e);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_rows), cmocka_unit_test(back_and_forth),   cmocka_unit_test(an_answer_again),
-        cmocka_unit_test(batches),  cmocka_unit_test(prefixes_on_disk),
+        cmocka_unit_test(any_rows),
+        cmocka_unit_test(back_and_forth),
+        cmocka_unit_test(an_answer_again),
+        cmocka_unit_test(batches),
+        cmocka_unit_test(prefixes_on_disk),
+        cmocka_unit_test_setup_teardown(any_rows, cuda, processor),
+        cmocka_unit_test_setup_teardown(back_and_forth, cuda, processor),
+        cmocka_unit_test_setup_teardown(an_answer_again, cuda, processor),
+        cmocka_unit_test_setup_teardown(batches, cuda, processor),
+        cmocka_unit_test_setup_teardown(prefixes_on_disk, cuda, processor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -151,7 +151,7 @@ static void run_pass(setting *s, sequence *const *in, int n) {
     for (int i = 0; i < n; i++)
         assert_int_equal(kv_table_reach(&in[i]->kv, in[i]->n, in[i]->end, NULL), NIB_OK);
     for (int i = 0; i < n; i++)
-        kv_table_fill(&in[i]->kv, in[i]->end);
+        assert_int_equal(kv_table_fill(&in[i]->kv, in[i]->end, NULL), NIB_OK);
     const bool fails = draw(s, 12) == 0;
     for (int layer = 0; layer < N_LAYER - fails; layer++)
         for (int i = 0; i < n; i++)
@@ -253,7 +253,7 @@ static void any_order(void **state) {
 static void reach(setting *s, sequence *q, int64_t end) {
     (void)s;
     assert_int_equal(kv_table_reach(&q->kv, q->n, end, NULL), NIB_OK);
-    kv_table_fill(&q->kv, end);
+    assert_int_equal(kv_table_fill(&q->kv, end, NULL), NIB_OK);
     kv_table_settle(&q->kv);
     kv_table_learn(&q->kv, q->tokens, q->n, end);
     q->n = end;

@@ -119,11 +119,9 @@ nib_status engine_sequence_memory(nib_engine *e, kv_formats kv, sequence_memory 
 /* Pages in RAM through which files are read and written: at least those of two sequences. */
 static nib_status keep_for_disk(kv_pool *pages, int64_t n_ctx, nib_error *err) {
     enum { N_SEQUENCE = 2, MIN_PAGES = 32 };
-    kv_usage usage;
     kv_amount none;
-    kv_pool_usage(pages, &usage);
     const int64_t n = NUM_MAX(num_div_up(n_ctx, KV_BLOCK) * N_SEQUENCE, MIN_PAGES);
-    return kv_pool_keep(pages, (uint64_t)n * usage.page_bytes, &none, err);
+    return kv_pool_keep(pages, (uint64_t)n * kv_pool_page_bytes(pages), &none, err);
 }
 
 static nib_status settle(void *engine, kv_pool *pages, nib_error *err) {

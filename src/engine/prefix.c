@@ -50,7 +50,8 @@ static void add_block(XXH3_state_t *h, const engine_core *e, int b) {
 nib_status prefix_key(const engine_core *e, const char *kernels, const kv_home *homes, kv_formats kv,
                       uint64_t out[2], nib_error *err) {
     const nib_engine_options *requested = &e->requested;
-    const int64_t numbers[] = {kv.type, requested->bf16_tiles, requested->residual_bits, e->resolved.k_chunk};
+    const int64_t numbers[] = {kv.type, kv.slides, requested->bf16_tiles, requested->residual_bits,
+                               e->resolved.k_chunk};
     const residual_use *given = e->residuals;
     XXH3_state_t h;
     XXH3_128bits_reset(&h);

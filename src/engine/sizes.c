@@ -29,6 +29,7 @@ enum {
     CONTEXT_SHARE = 4,  /* keys and values take at most this fraction of the cap */
     MACHINE_SHARE = 8,  /* this fraction of the machine's free memory is left to other processes */
     SHARE = 32,         /* fraction of the cap for more rows */
+    DEVICE_ROWS = 512,  /* rows with a window that a device under a cap attends to together: enough for it */
     STEP = 16,          /* rows are added in steps of this size */
     ENOUGH_DRAFTS = 32, /* rows of logits of all sequences with their proposed tokens */
     MIN_CELL = 8,
@@ -255,10 +256,12 @@ static nib_status resolve_cache(engine_core *e, nib_error *err) {
     bool same = true;
     if (!settings_kv_type(s->kv, &type))
         type = s->kv != NIB_KV_AUTO && small_cache(e) && !e->kind->no_f32_cache ? TYPE_F32 : TYPE_F16;
-    /* a checkpoint of a recurrent state continues with the whole keys and values before it */
+    const bool capped = s->cap[e->kind->tier] != NIB_AUTO;
+    const int64_t most = capped ? DEVICE_ROWS : INT32_MAX;
     s->formats = (kv_formats){.type = type,
                               .slides = e->kind->slides && model_state_bytes(e->m) == 0,
-                              .kept = s->cap[NIB_TIER_RAM] == NIB_AUTO ? KV_KEPT : 0};
+                              .kept = capped ? 0 : KV_KEPT,
+                              .rows = e->kind->memory ? (int)NUM_MIN(s->n_batch, most) : 0};
     if (!is_auto && !listed)
         return NIB_OK;
     if (!s->kv_types && !(s->kv_types = mem_alloc((size_t)n)))

@@ -113,7 +113,7 @@ static nib_status run_pass(const loop *l, const visits *list, nib_error *err) {
         NIB_TRY(kv_table_reach(s->kv, s->position, s->position + s->n_row, err));
     }
     for (int i = 0; i < p->n_segment; i++)
-        kv_table_fill(p->segments[i].kv, p->segments[i].position + p->segments[i].n_row);
+        NIB_TRY(kv_table_fill(p->segments[i].kv, p->segments[i].position + p->segments[i].n_row, err));
     if (by->store)
         NIB_TRY(device_store_look(by->store, err));
     const backend_pass now = {.segments = p->segments,

@@ -158,18 +158,21 @@ static two_parts parts_of(uint64_t page, uint64_t away) {
 /* Sums the bytes of keys and values for the homes in s. */
 static void count_caches(const offload_question *q, offload_split *s) {
     enum { N_NEWEST = KV_WINDOW / KV_BLOCK };
-    uint64_t away = 0, newest = 0;
+    uint64_t away = 0, parts = 0, newest = 0;
     s->stage_page = s->stage_newest = 0;
     for (int b = 1; b < q->n_block; b++)
         if (s->place[b] == OFFLOAD_IN_PLACE || s->staged[b]) {
-            away += q->blocks[b].cache;
+            *(q->blocks[b].slides ? &parts : &away) += q->blocks[b].cache;
             newest += q->blocks[b].newest;
             s->stage_page = NUM_MAX(s->stage_page, whole_pages(q->blocks[b].cache));
             s->stage_newest = NUM_MAX(s->stage_newest, whole_pages(q->blocks[b].newest));
         }
     const two_parts page = parts_of(q->page, away), last = parts_of(q->newest, newest);
-    s->host = q->n_page * page.there + q->n_table * N_NEWEST * last.there;
-    s->device_kv = q->session - q->n_table * N_NEWEST * (q->newest - last.here) + q->n_page * page.here;
+    const two_parts part = parts_of(q->part, parts); /* in host memory there is one for each page */
+    const uint64_t least = away + parts > 0 ? OFFLOAD_PAGE : 0;
+    s->host = q->n_page * whole_pages(away + parts) + q->n_table * N_NEWEST * last.there;
+    s->device_kv = q->session - q->n_table * N_NEWEST * (q->newest - last.here) +
+                   q->n_page * NUM_MAX(page.here, least) + q->n_part * part.here;
     s->n_stage_list = q->n_page + q->n_table * (1 + N_NEWEST); /* an incomplete page of codes has a number */
 }
 
@@ -416,7 +419,8 @@ void offload_question_clear(offload_question *q) {
 }
 
 uint64_t offload_all_resident(const offload_question *q) {
-    uint64_t sum = q->driver + q->fixed + q->activations + q->session + q->n_page * q->page;
+    uint64_t sum =
+        q->driver + q->fixed + q->activations + q->session + q->n_page * q->page + q->n_part * q->part;
     for (int b = 1; b < q->n_block; b++)
         sum += offload_block_bytes(q->blocks[b].bytes);
     return sum;

@@ -69,6 +69,7 @@ typedef struct offload_block {
     uint64_t cache; /* its part of a KV page, in bytes */
     uint64_t newest; /* with codes: its part of a page of a sequence's newest positions (kv_table.h) */
     int n_launch;    /* kernel launches with one row */
+    bool slides;     /* on the GPU the cache is in a page's part for windows (state/kv_slide.h) */
 } offload_block;
 
 /* The facts on which the decision depends. */
@@ -87,6 +88,7 @@ typedef struct offload_question {
     bool absent;                    /* there is no GPU: driver and activations are guesses */
     uint64_t activations;           /* bytes */
     uint64_t n_page, page;          /* KV pages of all layers, and bytes of one */
+    uint64_t n_part, part;          /* their parts for layers with a window, likewise */
     uint64_t n_page_each;           /* pages of the longest sequence; 0: all */
     bool stages;                    /* layers that the GPU computes may have their keys and values in host
                                        memory, from where they come for each pass */

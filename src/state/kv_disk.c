@@ -157,7 +157,7 @@ bool kv_disk_has_part(const kv_disk *d) {
 
 bool kv_disk_read(kv_disk *d, kv_page *page, kv_page *part) {
     const kv_page *staged = d->staged[0] ? d->staged[d->n_staged++] : NULL;
-    const uint64_t in_part = part ? d->part_bytes : 0, n = d->found_bytes - in_part;
+    const uint64_t in_part = part && !staged ? d->part_bytes : 0, n = d->found_bytes - in_part;
     uint64_t sum = 0;
     XXH3_state_t h;
     XXH3_64bits_reset(&h);
@@ -178,7 +178,8 @@ bool kv_disk_read(kv_disk *d, kv_page *page, kv_page *part) {
     mem_free(d->path);
     d->found = NULL;
     d->path = NULL;
-    return good && (!staged || kv_pool_put(d->pool, page, staged));
+    return good && (!staged || (kv_pool_put(d->pool, page, staged) &&
+                                (!part || kv_pool_put_part(d->pool, page, staged))));
 }
 
 /* ---- an open folder ---- */

@@ -15,6 +15,7 @@ typedef struct kv_formats {
     bool newest; /* the f16 copies of the newest positions: of layers with codes only */
     bool slides; /* layers with a window keep only the positions that rows still read (kv_slide.h) */
     int kept;    /* and memory for so many before them, for sequences that go back or begin alike */
+    int rows;    /* and for so many rows of a pass of all sequences together */
 } kv_formats;
 
 enum { KV_KEPT = 1024 }; /* kv_formats.kept where memory has no cap */

@@ -28,6 +28,12 @@ static bool slides(kv_formats formats, const op *o, int n) {
     return formats.slides && !formats.newest && n == 1 && o->u.attn.window > 0 && o->u.attn.every == 0;
 }
 
+bool kv_paging_slides(const layout *lay, kv_formats formats, int layer) {
+    int n;
+    const op *o = attention_of(lay, layer, &n);
+    return o && kv_format_of(formats, layer) != TYPE_COUNT && slides(formats, o, n);
+}
+
 bool kv_paging_half(const op *o, type_id type, uint64_t *bytes) {
     if (!kv_page_bytes(type, o->u.attn.n_kv_head, o->u.attn.d_head, bytes) || *bytes > INT64_MAX / 4)
         return false;

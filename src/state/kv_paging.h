@@ -51,6 +51,8 @@ nib_status kv_paging_size(kv_paging *p, const layout *lay, kv_formats formats, b
 /* Bytes of the keys of an attention's layer in a page, which are those of its values. false: they overflow.
  */
 bool kv_paging_half(const op *attention, type_id type, uint64_t *bytes);
+/* Whether the layer is in the pages' parts for windows. */
+bool kv_paging_slides(const layout *lay, kv_formats formats, int layer);
 /* Bytes that the first n positions of a page, or of its part, make resident. */
 uint64_t kv_page_resident(const layout *lay, kv_formats formats, bool part, int64_t n);
 uint64_t kv_paging_touched(const kv_paging *p, bool part, int64_t n);

@@ -19,10 +19,18 @@ static void link_to(kv_page *part, kv_page *page) {
     page->part = part;
 }
 
+void kv_part_move(kv_page *part, kv_page *page) {
+    if (part->of)
+        part->of->part = NULL;
+    link_to(part, page);
+}
+
 kv_page *kv_pool_take_part(kv_pool *pool, kv_page *page) {
     pthread_mutex_lock(&pool->lock);
     kv_page *part = pool->parts.first;
     if (part) {
+        if (part->of && part->of->n_ref == 0)
+            kv_ram_save(pool, part->of);
         kv_part_unlink(part);
         kv_page_refer(part);
         if (page)
@@ -59,9 +67,7 @@ bool kv_pool_detach_part(kv_pool *pool, kv_page *part) {
 
 void kv_pool_attach_part(kv_pool *pool, kv_page *part, kv_page *page) {
     pthread_mutex_lock(&pool->lock);
-    if (!page->part) {
-        kv_part_unlink(part);
-        link_to(part, page);
-    }
+    if (!page->part)
+        kv_part_move(part, page);
     pthread_mutex_unlock(&pool->lock);
 }

@@ -58,13 +58,17 @@ void kv_page_fill(kv_pool *pool, kv_page *page, uint64_t before, const int32_t *
     *page->in_bucket = page;
 }
 
+static bool is_in_ram(const kv_pool *pool, const kv_page *page) {
+    return page->chunk->tier == &pool->ram.tier;
+}
+
 kv_page *kv_page_find(kv_pool *pool, bool in_ram, uint64_t before, const int32_t *tokens, int64_t n,
                       int64_t *n_same) {
     kv_page *best = NULL;
     *n_same = 0;
     for (kv_page *page = n ? *bucket_of(pool, before, tokens[0]) : NULL; page; page = page->next_in_bucket) {
         int64_t same = 0;
-        if (page->before != before || (page->chunk->tier == &pool->ram.tier) != in_ram)
+        if (page->before != before || is_in_ram(pool, page) != in_ram)
             continue;
         while (same < NUM_MIN(n, page->n_token) && page->tokens[same] == tokens[same])
             same++;
@@ -315,6 +319,10 @@ static nib_status reserve(kv_pool *pool, kv_tier *t, int64_t n, bool huge, nib_e
 static void unreserve(kv_pool *pool, kv_amount n) {
     pool->tier.reserved -= n.page;
     pool->parts.reserved -= n.part;
+    if (pool->tier.reserved == 0) {
+        pool->parts.reserved -= pool->together;
+        pool->together = 0;
+    }
     if (pool->tier.used == 0)
         kv_ram_abandon(pool);
     if (pool->ram.n_copy > 0)
@@ -323,11 +331,17 @@ static void unreserve(kv_pool *pool, kv_amount n) {
     close_unneeded(&pool->tier);
 }
 
+int64_t kv_parts_together(const kv_paging *p, kv_amount n) {
+    return p->window ? NUM_MIN(num_div_up(p->formats.rows, KV_BLOCK), n.page - n.part) : 0;
+}
+
 nib_status kv_pool_reserve(kv_pool *pool, kv_amount n, bool huge, nib_error *err) {
     pthread_mutex_lock(&pool->lock);
+    const int64_t more = NUM_MAX(kv_parts_together(&pool->paging, n) - pool->together, 0);
     nib_status status = reserve(pool, &pool->tier, n.page, huge, err);
-    if (status == NIB_OK && (status = reserve(pool, &pool->parts, n.part, huge, err)) != NIB_OK)
+    if (status == NIB_OK && (status = reserve(pool, &pool->parts, n.part + more, huge, err)) != NIB_OK)
         unreserve(pool, (kv_amount){.page = n.page});
+    pool->together += status == NIB_OK ? more : 0;
     pthread_mutex_unlock(&pool->lock);
     return status;
 }
@@ -434,6 +448,34 @@ void kv_pool_describe(kv_pool *pool, kv_page *page, const kv_page *before, const
     pthread_mutex_unlock(&pool->lock);
 }
 
+/* Another page with the content of a full page. */
+static kv_page *twin_of(kv_pool *pool, const kv_page *page, bool in_ram) {
+    kv_page *twin = *bucket_of(pool, page->before, page->tokens[0]);
+    while (twin && (twin == page || is_in_ram(pool, twin) != in_ram || twin->before != page->before ||
+                    twin->n_token < KV_BLOCK || memcmp(twin->tokens, page->tokens, sizeof page->tokens) != 0))
+        twin = twin->next_in_bucket;
+    return twin;
+}
+
+/* The pages that follow a copy in RAM must be found after this page too. */
+kv_page *kv_pool_merge(kv_pool *pool, kv_page *page) {
+    pthread_mutex_lock(&pool->lock);
+    const bool alone = page->n_token == KV_BLOCK && page->n_ref == 1;
+    kv_page *twin = alone ? twin_of(pool, page, false) : NULL, *part = page->part;
+    const kv_page *in_ram = alone && !twin ? twin_of(pool, page, true) : NULL;
+    if (in_ram)
+        page->serial = in_ram->serial;
+    if (twin) {
+        kv_page_refer(twin);
+        if (part && !twin->part)
+            kv_part_move(part, twin);
+        kv_page_forget(page);
+        kv_page_drop(page);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return twin ? twin : page;
+}
+
 kv_page *kv_pool_find(kv_pool *pool, const kv_page *before, const int32_t *tokens, int64_t n,
                       int64_t *n_same) {
     pthread_mutex_lock(&pool->lock);
@@ -467,7 +509,8 @@ kv_page *kv_page_of(kv_pool *pool, bool in_ram, const int32_t *tokens, int64_t f
 
 /* Copies from the page's memory, followed by that of its part. */
 static void copy_bytes(const kv_pool *pool, const kv_page *page, uint64_t at, uint8_t *out, size_t n) {
-    const uint64_t own = pool->paging.part_bytes ? pool->paging.page_bytes : UINT64_MAX;
+    const uint64_t own =
+        pool->paging.part_bytes && !is_in_ram(pool, page) ? pool->paging.page_bytes : UINT64_MAX;
     const size_t n_own = at < own ? (size_t)NUM_MIN(n, own - at) : 0;
     if (n_own > 0)
         memcpy(out, page->at + at, n_own);
@@ -478,7 +521,7 @@ static void copy_bytes(const kv_pool *pool, const kv_page *page, uint64_t at, ui
 /* Of its memory and of its part, if it has one; page NULL: none. */
 static uint64_t bytes_of(const kv_pool *pool, const kv_page *page) {
     const uint64_t all = kv_pool_page_bytes(pool);
-    return !page ? 0 : page->part ? all : all - pool->paging.part_bytes;
+    return !page ? 0 : page->part || page->whole ? all : all - pool->paging.part_bytes;
 }
 
 uint64_t kv_pool_copyable(kv_pool *pool, const int32_t *tokens, int64_t first, int64_t end) {

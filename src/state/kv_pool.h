@@ -54,6 +54,8 @@ typedef struct kv_amount {
     int64_t page, part;
 } kv_amount;
 
+/* The parts for kv_formats.rows that are reserved besides an amount: once for all sequences. */
+int64_t kv_parts_together(const kv_paging *p, kv_amount n);
 /* Reserves more pages and parts; huge: host memory for them is in huge pages. NIB_E_NOFIT, NIB_E_NOMEM. */
 nib_status kv_pool_reserve(kv_pool *pool, kv_amount n, bool huge, nib_error *err);
 void kv_pool_unreserve(kv_pool *pool, kv_amount n); /* the caller has dropped them */
@@ -89,6 +91,10 @@ void kv_pool_attach_part(kv_pool *pool, kv_page *part, kv_page *page);
 /* Records the page's content: its first n positions hold the keys and values of tokens[0..n), which follow
  * the content of page `before` (NULL: they begin the sequence). */
 void kv_pool_describe(kv_pool *pool, kv_page *page, const kv_page *before, const int32_t *tokens, int64_t n);
+/* Where a page has the content of a full page, which only the caller refers to and has just described:
+ * returns that other page with a reference, and drops this one, whose part becomes the other's if that has
+ * none. Otherwise returns the page itself. */
+kv_page *kv_pool_merge(kv_pool *pool, kv_page *page);
 /* Finds the page after `before` with the longest common prefix with tokens[0..n), and adds a reference;
  * *n_same is its length. NULL: none. */
 kv_page *kv_pool_find(kv_pool *pool, const kv_page *before, const int32_t *tokens, int64_t n,
@@ -97,16 +103,21 @@ kv_page *kv_pool_find(kv_pool *pool, const kv_page *before, const int32_t *token
 /* Keeps more content of pages without references, in at most `max` bytes of RAM. An eighth of the RAM cap
  * stays free. If the host reads the pool's device, *n more pages and parts are reserved, until
  * kv_pool_unkeep. Otherwise *n is 0 and the pool has a tier in RAM: a page whose content is about to be
- * dropped is copied there first, and kv_pool_restore copies it back. The tier's memory is page-locked. It is
- * allocated as it is needed, if the ledger has space; then the least recently used pages are reused. It is
- * freed with the pool; a later call can only raise `max`. */
+ * dropped is copied there first, and kv_pool_restore copies it back. Its part is copied with it, or before,
+ * when that is about to be reused. The tier's memory is page-locked. It is allocated as it is needed, if the
+ * ledger has space; then the least recently used pages are reused. It is freed with the pool; a later call
+ * can only raise `max`. */
 nib_status kv_pool_keep(kv_pool *pool, uint64_t max, kv_amount *n, nib_error *err);
 void kv_pool_unkeep(kv_pool *pool, kv_amount n); /* they are without references */
 /* As kv_pool_find, among the pages in RAM. It cannot be reused before kv_pool_restore or kv_pool_drop. */
 kv_page *kv_pool_find_in_ram(kv_pool *pool, const kv_page *before, const int32_t *tokens, int64_t n,
                              int64_t *n_same);
-/* Allocates a page with the content of a page in RAM, as kv_pool_take, and drops that one. */
+/* Allocates a page with the content of a page in RAM, as kv_pool_take. The caller drops that one. */
 kv_page *kv_pool_restore(kv_pool *pool, kv_page *in_ram);
+/* Whether the page in RAM has the content of its part too. kv_pool_put_part copies it to the part of a page
+ * that the caller has taken; false: no memory for the list of copies. */
+bool kv_pool_is_whole(kv_pool *pool, const kv_page *in_ram);
+bool kv_pool_put_part(kv_pool *pool, kv_page *page, const kv_page *in_ram);
 /* Queues the copies between the device and RAM in the device's lane of kernels. To be called by a pass,
  * before it uses any page. After an error of the device the other copies wait for the next call. */
 nib_status kv_pool_copy_waiting(kv_pool *pool, nib_error *err);
@@ -128,8 +139,8 @@ nib_status kv_pool_settle(kv_pool *pool, nib_error *err);
 /* The bytes of a page that kv_pool_copy can copy: of a whole page, or without its part; 0: no such page. */
 uint64_t kv_pool_copyable(kv_pool *pool, const int32_t *tokens, int64_t first, int64_t end);
 /* Copies n_byte bytes of a page, from byte `at` on, to host memory, while passes may write other pages. If
- * the host cannot read the device, the page is one in RAM whose copy is complete, with the host's part at its
- * end; otherwise its part for windows is at its end. The page is the one with tokens [first, end) of a
+ * the host cannot read the device, the page is one in RAM whose copy is complete. The host's part is after
+ * its own memory, and its part for windows at the end. The page is the one with tokens [first, end) of a
  * sequence that begins with tokens[0..first); first is a multiple of KV_BLOCK and end at most KV_BLOCK more.
  * *mark is 0, or the value from an earlier call: then the call succeeds only for the same unchanged page.
  * False: no such page, no part to copy from, or a partial page with references, which may be written. */

@@ -22,6 +22,7 @@ struct kv_page {
     int64_t n_token;         /* 0: no content */
     int32_t tokens[KV_BLOCK];
     uint64_t n_queued; /* in RAM: copies that had been queued with the one that fills it */
+    bool whole;        /* in RAM: the part's content is at the end of its memory */
     kv_page *part;     /* of a page, for layers with a window; NULL: none */
     kv_page *of;       /* of a part: its page; NULL: none, it has no content */
 };
@@ -46,10 +47,13 @@ struct kv_tier {
     kv_page *first, *last;
 };
 
-/* A page whose memory is to be copied to another page. */
+/* Memory of a page that is to be copied to another page: of its own, of its part, or both. */
 typedef struct kv_copy {
     const kv_page *from;
     kv_page *to;
+    bool own;
+    const uint8_t *part_from; /* NULL: no part */
+    uint8_t *part_to;
 } kv_copy;
 
 /* Pages in RAM that hold what pages on a device held. */
@@ -73,7 +77,8 @@ struct kv_pool {
     kv_tier tier;         /* pages that passes use */
     kv_tier parts;        /* and their parts for layers with a window */
     kv_ram ram;
-    int64_t kept; /* pages that are reserved by kv_pool_keep */
+    int64_t kept;     /* pages that are reserved by kv_pool_keep */
+    int64_t together; /* parts that are reserved for passes of all sequences (kv_parts_together) */
     uint64_t last_serial;
     kv_page *buckets[KV_N_BUCKET];
 };
@@ -98,10 +103,12 @@ void kv_chunk_add(kv_chunk *c);
 void kv_chunk_free(kv_chunk *c); /* it is in no list */
 
 /* ---- kv_part.c; the lock is held ---- */
-void kv_part_unlink(kv_page *part); /* it is no page's part any more; NULL is fine */
+void kv_part_unlink(kv_page *part);              /* it is no page's part any more; NULL is fine */
+void kv_part_move(kv_page *part, kv_page *page); /* it becomes the part of a page that has none */
 
 /* ---- kv_ram.c; the lock is held ---- */
-void kv_ram_save(kv_pool *pool, const kv_page *page); /* before its content is dropped */
+/* Before the content of the page, or of its part, is dropped. */
+void kv_ram_save(kv_pool *pool, const kv_page *page);
 void kv_ram_abandon(kv_pool *pool); /* makes no waiting copy; their pages lose their content */
 void kv_ram_close(kv_pool *pool);
 

@@ -14,7 +14,10 @@
 
 #define CHUNK_BYTES (UINT64_C(32) << 20)
 
-enum { FREE_PART = 8 /* one of so many parts of the RAM cap stays free for others */ };
+enum {
+    FREE_PART = 8, /* one of so many parts of the RAM cap stays free for others */
+    MAX_COPIES = 4 /* of a page that is restored with its part, and of those whose memory it takes */
+};
 
 /* ---- memory; the lock is held ---- */
 
@@ -80,17 +83,21 @@ static bool can_copy(kv_ram *r, size_t n) {
     return mem_grow((void **)&r->copies, &r->max_copy, r->n_copy + n, sizeof *r->copies) == 0;
 }
 
-static void queue_copy(kv_ram *r, const kv_page *from, kv_page *to) {
-    r->copies[r->n_copy++] = (kv_copy){from, to};
-    to->n_queued = ++r->n_queued;
+static void queue_copy(kv_ram *r, kv_copy copy) {
+    r->copies[r->n_copy++] = copy;
+    copy.to->n_queued = ++r->n_queued;
 }
 
-/* Describes the content of one page in another one, and queues the copy. Nothing follows a partial page, so
- * its serial number is not needed; two sequences may later fill its copies with different tokens. */
-static void move_content(kv_pool *pool, const kv_page *from, kv_page *to) {
+/* Describes the content of one page in another one. Nothing follows a partial page, so its serial number is
+ * not needed; two sequences may later fill its copies with different tokens. */
+static void describe_in(kv_pool *pool, const kv_page *from, kv_page *to) {
     to->serial = from->n_token == KV_BLOCK ? from->serial : ++pool->last_serial;
     kv_page_fill(pool, to, from->before, from->tokens, from->n_token);
-    queue_copy(&pool->ram, from, to);
+}
+
+/* The memory of a page in RAM for its part: after its own and the host's. */
+static uint8_t *part_at(const kv_pool *pool, const kv_page *in_ram) {
+    return in_ram->at + pool->paging.page_bytes + pool->paging.host_bytes;
 }
 
 /* The page in RAM that is reused next; NULL: none. */
@@ -104,36 +111,51 @@ static kv_page *next_in_ram(kv_pool *pool) {
 void kv_ram_save(kv_pool *pool, const kv_page *page) {
     kv_ram *r = &pool->ram;
     int64_t n_same;
-    if (r->max == 0 || page->n_token == 0)
+    if (r->max == 0 || page->n_token == 0 || !can_copy(r, 1))
         return;
     kv_page *to = kv_page_find(pool, true, page->before, page->tokens, page->n_token, &n_same);
     const bool is_there = to && n_same == page->n_token;
     if (!is_there) {
-        to = can_copy(r, 1) ? next_in_ram(pool) : NULL;
+        to = next_in_ram(pool);
         if (!to)
             return;
         kv_page_forget(to);
+        to->whole = false;
     }
     kv_page_refer(to);
     if (!is_there) {
-        move_content(pool, page, to);
+        describe_in(pool, page, to);
         r->n_saved++;
     }
+    kv_copy copy = {.from = page, .to = to, .own = !is_there};
+    if (page->part && !to->whole && to->n_token == page->n_token) {
+        copy.part_from = page->part->at;
+        copy.part_to = part_at(pool, to);
+        to->whole = true;
+    }
+    if (copy.own || copy.part_to)
+        queue_copy(r, copy);
     kv_page_drop(to); /* the last one to be reused */
 }
 
 void kv_ram_abandon(kv_pool *pool) {
-    for (size_t i = 0; i < pool->ram.n_copy; i++)
+    for (size_t i = 0; i < pool->ram.n_copy; i++) {
         kv_page_forget(pool->ram.copies[i].to);
+        pool->ram.copies[i].to->whole = false;
+    }
     pool->ram.n_queued -= pool->ram.n_copy;
     pool->ram.n_copy = 0;
 }
 
 static nib_status copy_page(const kv_pool *pool, const kv_copy *c, nib_error *err) {
     const kv_paging *p = &pool->paging;
-    if (p->host_bytes > 0)
+    device *d = pool->device;
+    if (c->own && p->host_bytes > 0)
         memcpy(c->to->on_host, c->from->on_host, (size_t)p->host_bytes);
-    return pool->device->kind->copy(pool->device, DEVICE_COMPUTE, c->to->at, c->from->at, p->page_bytes, err);
+    if (c->own)
+        NIB_TRY(d->kind->copy(d, DEVICE_COMPUTE, c->to->at, c->from->at, p->page_bytes, err));
+    return c->part_to ? d->kind->copy(d, DEVICE_COMPUTE, c->part_to, c->part_from, p->part_bytes, err)
+                      : NIB_OK;
 }
 
 /* ---- for sequences ---- */
@@ -163,7 +185,7 @@ kv_page *kv_pool_find_in_ram(kv_pool *pool, const kv_page *before, const int32_t
     kv_page *page = NULL;
     *n_same = 0;
     pthread_mutex_lock(&pool->lock);
-    if (pool->ram.max > 0 && can_copy(&pool->ram, 2)) /* kv_pool_restore may save a page too */
+    if (pool->ram.max > 0 && can_copy(&pool->ram, MAX_COPIES))
         page = kv_page_find(pool, true, before ? before->serial : 0, tokens, n, n_same);
     if (page)
         kv_page_refer(page);
@@ -174,11 +196,30 @@ kv_page *kv_pool_find_in_ram(kv_pool *pool, const kv_page *before, const int32_t
 kv_page *kv_pool_restore(kv_pool *pool, kv_page *in_ram) {
     pthread_mutex_lock(&pool->lock);
     kv_page *page = kv_page_take(pool);
-    move_content(pool, in_ram, page);
+    describe_in(pool, in_ram, page);
+    queue_copy(&pool->ram, (kv_copy){.from = in_ram, .to = page, .own = true});
     pool->ram.n_restored++;
-    kv_page_drop(in_ram);
     pthread_mutex_unlock(&pool->lock);
     return page;
+}
+
+bool kv_pool_is_whole(kv_pool *pool, const kv_page *in_ram) {
+    pthread_mutex_lock(&pool->lock);
+    const bool whole = in_ram->whole;
+    pthread_mutex_unlock(&pool->lock);
+    return whole;
+}
+
+bool kv_pool_put_part(kv_pool *pool, kv_page *page, const kv_page *in_ram) {
+    pthread_mutex_lock(&pool->lock);
+    const bool can = can_copy(&pool->ram, 1);
+    if (can)
+        queue_copy(&pool->ram, (kv_copy){.from = in_ram,
+                                         .to = page,
+                                         .part_from = part_at(pool, in_ram),
+                                         .part_to = page->part->at});
+    pthread_mutex_unlock(&pool->lock);
+    return can;
 }
 
 nib_status kv_pool_copy_waiting(kv_pool *pool, nib_error *err) {
@@ -223,7 +264,7 @@ bool kv_pool_put(kv_pool *pool, kv_page *page, const kv_page *in_ram) {
     pthread_mutex_lock(&pool->lock);
     const bool can = can_copy(&pool->ram, 1);
     if (can)
-        queue_copy(&pool->ram, in_ram, page);
+        queue_copy(&pool->ram, (kv_copy){.from = in_ram, .to = page, .own = true});
     pthread_mutex_unlock(&pool->lock);
     return can;
 }

@@ -7,8 +7,7 @@ static int64_t window_of(const kv_table *t) {
     return kv_pool_paging(t->pool)->window;
 }
 
-/* The first page that a row at position n reads, or its own. */
-static int64_t first_read(const kv_table *t, int64_t n) {
+int64_t kv_table_first_part(const kv_table *t, int64_t n) {
     return NUM_MAX(n + 1 - window_of(t), 0) / KV_BLOCK;
 }
 
@@ -49,7 +48,7 @@ static void drop_before(kv_table *t, int64_t i) {
 
 void kv_slide_drop(kv_table *t, int64_t n) {
     if (window_of(t) > 0)
-        drop_before(t, first_read(t, n));
+        drop_before(t, kv_table_first_part(t, n));
 }
 
 /* The first page without a part gets one. NULL: there is none. */
@@ -60,21 +59,27 @@ static kv_page *add(kv_table *t) {
     return part;
 }
 
-kv_page *kv_slide_load(kv_table *t, int64_t first, bool there) {
+kv_page *kv_slide_load(kv_table *t, int64_t first, bool readable) {
     if (window_of(t) == 0)
         return NULL;
-    drop_before(t, there ? first_read(t, first) : t->n_part);
-    if (there) {
-        kv_page *part = add(t);
+    kv_page *part = kv_pool_refer_part(t->pool, t->pages[t->n_page - 1]);
+    const bool has = part || readable;
+    drop_before(t, has ? kv_table_first_part(t, first) : t->n_part);
+    if (part) {
+        put(t, t->n_part++, part);
+    } else if (has) {
+        part = add(t);
         kv_pool_touch(t->pool, part, KV_BLOCK);
         return part;
+    } else {
+        t->first_part = t->n_part = t->n_page;
     }
-    t->first_part = t->n_part = t->n_page;
     return NULL;
 }
 
 int64_t kv_slide_keep(kv_table *t, int64_t n) {
-    const int64_t end = kv_table_pages(kv_pool_paging(t->pool)->formats, n), first = first_read(t, n);
+    const int64_t end = kv_table_pages(kv_pool_paging(t->pool)->formats, n),
+                  first = kv_table_first_part(t, n);
     if (window_of(t) == 0 || n == 0 || (t->first_part <= first && t->n_part >= end))
         return n;
     kv_slide_cut(t, end);
@@ -104,9 +109,10 @@ static nib_status make_own(kv_table *t, int64_t i, nib_error *err) {
         return NIB_OK;
     kv_page *copy = kv_pool_take_part(t->pool, NULL);
     kv_pool_touch(t->pool, copy, KV_BLOCK);
-    const nib_status status =
-        t->device->kind->copy(t->device, DEVICE_COMPUTE, kv_page_at(copy), kv_page_at(t->parts[i]),
-                              kv_pool_paging(t->pool)->part_bytes, err);
+    nib_status status = kv_pool_copy_waiting(t->pool, err);
+    if (status == NIB_OK)
+        status = t->device->kind->copy(t->device, DEVICE_COMPUTE, kv_page_at(copy), kv_page_at(t->parts[i]),
+                                       kv_pool_paging(t->pool)->part_bytes, err);
     if (status == NIB_OK)
         kv_slide_replace(t, i, copy);
     else
@@ -147,8 +153,15 @@ void kv_slide_fill(kv_table *t, int64_t end) {
         kv_pool_attach_part(t->pool, t->parts[i], t->pages[i]);
 }
 
-void kv_table_fill(kv_table *t, int64_t end) {
+nib_status kv_table_fill(kv_table *t, int64_t end, nib_error *err) {
     kv_slide_fill(t, end);
+    return kv_pool_copy_waiting(t->pool, err);
+}
+
+int64_t kv_table_rows(const kv_table *t, int64_t first) {
+    if (window_of(t) == 0 || t->first_part <= kv_table_first_part(t, first))
+        return INT64_MAX;
+    return (t->n_part - t->first_part - num_div_up(window_of(t), KV_BLOCK) - 1) * KV_BLOCK;
 }
 
 void kv_table_settle(kv_table *t) {
@@ -162,32 +175,5 @@ int64_t kv_slide_shareable(const kv_table *t, int64_t n_page) {
     if (window_of(t) == 0)
         return n_page;
     const int64_t n = NUM_MIN(n_page, t->n_part);
-    return first_read(t, n * KV_BLOCK) >= t->first_part ? n : 0;
-}
-
-int64_t kv_slide_adoptable(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n) {
-    const bool whole = kv_formats_any_coded(kv_pool_paging(t->pool)->formats);
-    const int64_t begin = n_held / KV_BLOCK;
-    int64_t found = n_held, n_same = KV_BLOCK, without = t->first_part; /* earlier pages have no parts */
-    kv_page *before = NULL;
-    for (int64_t i = begin; i < t->max_page && n_same == KV_BLOCK && i * KV_BLOCK < n; i++) {
-        kv_page *page = kv_pool_find(t->pool,
-                                     i > begin ? before
-                                     : i       ? t->pages[i - 1]
-                                               : NULL,
-                                     tokens + i * KV_BLOCK, NUM_MIN(n - i * KV_BLOCK, KV_BLOCK), &n_same);
-        if (before)
-            kv_pool_drop(t->pool, before);
-        before = page;
-        if (!page || (whole && n_same < KV_BLOCK))
-            break;
-        if (!kv_pool_has_part(t->pool, page))
-            without = i + 1;
-        const int64_t end = i * KV_BLOCK + n_same;
-        if (first_read(t, end) >= without)
-            found = NUM_MAX(found, end);
-    }
-    if (before)
-        kv_pool_drop(t->pool, before);
-    return found;
+    return kv_table_first_part(t, n * KV_BLOCK) >= t->first_part ? n : 0;
 }

@@ -31,14 +31,13 @@ void kv_slide_drop(kv_table *t, int64_t n);
 /* Takes the parts of the table's new pages, for a pass up to position `end`: up to its quota; the others. */
 nib_status kv_slide_reach(kv_table *t, int64_t end, nib_error *err);
 void kv_slide_fill(kv_table *t, int64_t end);
-/* The table's last page, which begins at position `first`, gets a part, if there is one to be read. NULL:
- * none. Earlier pages keep the parts that rows from `first` on read. */
-kv_page *kv_slide_load(kv_table *t, int64_t first, bool there);
+/* The table's last page, which begins at position `first`, gets its part, or a new one if its content can be
+ * read. Returns the part whose content must be read; NULL: none. Earlier pages keep the parts that rows from
+ * `first` on read. */
+kv_page *kv_slide_load(kv_table *t, int64_t first, bool readable);
 /* Replaces page i's part, which the table refers to. */
 void kv_slide_replace(kv_table *t, int64_t i, kv_page *part);
 /* How many of the first n_page pages another table can share, with their parts. */
 int64_t kv_slide_shareable(const kv_table *t, int64_t n_page);
-/* The largest position up to n, or n_held, at which the sequence could continue with pages of the pool. */
-int64_t kv_slide_adoptable(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n);
 
 #endif

@@ -28,7 +28,8 @@ nib_status kv_tables_bytes(const layout *lay, kv_formats formats, bool overlaid,
         NIB_TRY(kv_paging_size(&newest, lay, kv_formats_newest(formats), overlaid, err));
     const kv_amount n = kv_table_amount(&p, n_table, n_page);
     if (!num_mul_u64((uint64_t)n.page, p.page_bytes, bytes) ||
-        !num_mul_u64((uint64_t)n.part, p.part_bytes, &parts) || !num_add_u64(*bytes, parts, bytes) ||
+        !num_mul_u64((uint64_t)(n.part + kv_parts_together(&p, n)), p.part_bytes, &parts) ||
+        !num_add_u64(*bytes, parts, bytes) ||
         !num_add_u64(newest.page_bytes * (KV_WINDOW / KV_BLOCK),
                      (overlaid ? 1 : 2) * model_state_bytes(layout_model(lay)), &each) ||
         !num_mul_u64(each, (uint64_t)n_table, &each) || !num_add_u64(*bytes, each, bytes))
@@ -350,9 +351,11 @@ void kv_table_advance(kv_table *t, int64_t n) {
 }
 
 void kv_table_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t end) {
-    for (int64_t i = first / KV_BLOCK; i < t->n_page && i * KV_BLOCK < end; i++)
+    for (int64_t i = first / KV_BLOCK; i < t->n_page && i * KV_BLOCK < end; i++) {
         kv_pool_describe(t->pool, t->pages[i], i ? t->pages[i - 1] : NULL, tokens + i * KV_BLOCK,
                          NUM_MIN(end - i * KV_BLOCK, KV_BLOCK));
+        put(t, i, kv_pool_merge(t->pool, t->pages[i]));
+    }
 }
 
 /* Replaces page i by this page, which holds the sequence up to n_held, and drops the pages after it. */
@@ -363,110 +366,103 @@ static void replace(kv_table *t, int64_t i, kv_page *page, int64_t n_held) {
     t->held = NUM_MAX(t->held, n_held); /* its positions have no f16 copies */
 }
 
-/* Finds a page for block i of the sequence, and adds a reference; NULL: none shares more than n_min
- * positions. */
-static kv_page *page_for(kv_table *t, bool in_ram, const int32_t *tokens, int64_t i, int64_t n_min, int64_t n,
-                         int64_t *n_same) {
-    const int64_t max = NUM_MIN(n - i * KV_BLOCK, KV_BLOCK);
+/* ---- pages of other sequences ---- */
+
+/* The page that continues a sequence, with a reference. */
+typedef struct next_page {
+    kv_page *page;   /* on the device; NULL: none */
+    kv_page *in_ram; /* in RAM, with what `page` or its part lacks; NULL: not needed */
+    int64_t n_same;  /* positions in common; 0: there is neither */
+    bool part;       /* its part can be had too */
+} next_page;
+
+static void drop_next(kv_table *t, const next_page *f) {
+    if (f->page)
+        kv_pool_drop(t->pool, f->page);
+    if (f->in_ram)
+        kv_pool_drop(t->pool, f->in_ram);
+}
+
+/* Finds the page after `before` that shares the most of tokens[0..n). */
+static next_page find_next(kv_table *t, const kv_page *before, const int32_t *tokens, int64_t n) {
+    int64_t n_in_ram;
+    next_page f = {.page = kv_pool_find(t->pool, before, tokens, n, &f.n_same)};
+    f.in_ram = kv_pool_find_in_ram(t->pool, before, tokens, n, &n_in_ram);
+    const bool longer = n_in_ram > f.n_same, whole = f.in_ram && kv_pool_is_whole(t->pool, f.in_ram);
+    f.part = f.page && !longer && kv_pool_has_part(t->pool, f.page);
+    const bool needed = longer || (whole && n_in_ram == f.n_same && !f.part);
+    drop_next(t, &(next_page){.page = longer ? f.page : NULL, .in_ram = needed ? NULL : f.in_ram});
+    return (next_page){.page = longer ? NULL : f.page,
+                       .in_ram = needed ? f.in_ram : NULL,
+                       .n_same = longer ? n_in_ram : f.n_same,
+                       .part = f.part || (needed && whole)};
+}
+
+/* Whether a sequence can continue at the end of what it shares with this page. without: the first pages,
+ * whose parts it does not have. */
+static bool can_continue(kv_table *t, const next_page *f, int64_t end, int64_t without) {
+    const kv_page *page = f->page ? f->page : f->in_ram;
+    if (kv_pool_paging(t->pool)->window > 0 && kv_table_first_part(t, end) < without)
+        return false;
+    return !t->state.at ||
+           (f->n_same == KV_BLOCK && kv_states_find(kv_pool_states(t->pool), kv_pool_serial(t->pool, page)));
+}
+
+/* The largest position up to n at which the sequence could continue with pages of others; n_held: none. */
+static int64_t adoptable(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n) {
     const bool whole = kv_formats_any_coded(kv_pool_paging(t->pool)->formats);
-    if (n_min >= max || (whole && max < KV_BLOCK))
-        return NULL;
-    kv_page *page = (in_ram ? kv_pool_find_in_ram : kv_pool_find)(t->pool, i ? t->pages[i - 1] : NULL,
-                                                                  tokens + i * KV_BLOCK, max, n_same);
-    if (!page || (*n_same > n_min && (!whole || *n_same == KV_BLOCK)))
-        return page;
-    kv_pool_drop(t->pool, page);
-    return NULL;
-}
-
-/* Replaces page i by the page that shares the most positions with the sequence, if there are more than
- * n_held. Returns how many the table holds then. */
-static int64_t adopt_page(kv_table *t, const int32_t *tokens, int64_t i, int64_t n_held, int64_t n) {
-    const int64_t first = i * KV_BLOCK;
-    int64_t n_same;
-    kv_page *page = page_for(t, false, tokens, i, n_held - first, n, &n_same);
-    if (page) {
-        n_held = first + n_same;
-        replace(t, i, page, n_held);
-    }
-    kv_page *in_ram = page_for(t, true, tokens, i, n_held - first, n, &n_same);
-    if (in_ram) {
-        drop_from(t, i); /* dropped first, so that the pool has a page to take */
-        page = kv_pool_restore(t->pool, in_ram);
-        kv_pool_touch(t->pool, page, KV_BLOCK);
-        n_held = first + n_same;
-        replace(t, i, page, n_held);
-    }
-    return n_held;
-}
-
-/* The number of full pages in the pool that hold tokens[0..n) and end with a checkpoint. */
-static int64_t pages_to_checkpoint(kv_table *t, const int32_t *tokens, int64_t n) {
-    kv_page *before = NULL;
-    int64_t found = 0, n_same;
-    for (int64_t i = 0; i < NUM_MIN(n / KV_BLOCK, t->max_page); i++) {
-        kv_page *page = kv_pool_find(t->pool, before, tokens + i * KV_BLOCK, KV_BLOCK, &n_same);
-        if (before)
-            kv_pool_drop(t->pool, before);
-        before = page;
-        if (!page || n_same < KV_BLOCK)
+    int64_t found = n_held, without = t->first_part;
+    next_page f = {.n_same = KV_BLOCK};
+    for (int64_t i = n_held / KV_BLOCK; i < t->max_page && f.n_same == KV_BLOCK && i * KV_BLOCK < n; i++) {
+        const next_page last = f;
+        const kv_page *before = last.page     ? last.page
+                                : last.in_ram ? last.in_ram
+                                : i           ? t->pages[i - 1]
+                                              : NULL;
+        f = find_next(t, before, tokens + i * KV_BLOCK, NUM_MIN(n - i * KV_BLOCK, (int64_t)KV_BLOCK));
+        drop_next(t, &last);
+        if (f.n_same == 0 || (whole && f.n_same < KV_BLOCK))
             break;
-        if (kv_states_find(kv_pool_states(t->pool), kv_pool_serial(t->pool, page)))
-            found = i + 1;
+        if (!f.part)
+            without = i + 1;
+        if (can_continue(t, &f, i * KV_BLOCK + f.n_same, without))
+            found = NUM_MAX(found, i * KV_BLOCK + f.n_same);
     }
-    if (before)
-        kv_pool_drop(t->pool, before);
+    drop_next(t, &f);
     return found;
 }
 
-/* kv_table_adopt with a recurrent state. */
-static int64_t adopt_state(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n) {
-    int64_t n_same;
-    if (n / KV_BLOCK * KV_BLOCK <= n_held)
-        return n_held;
-    const int64_t n_page = pages_to_checkpoint(t, tokens, n);
-    if (n_page * KV_BLOCK <= n_held)
-        return n_held;
-    drop_from(t, 0);
-    t->n_in_state = 0;
-    for (int64_t i = 0; i < n_page; i++) {
-        kv_page *page =
-            kv_pool_find(t->pool, i ? t->pages[i - 1] : NULL, tokens + i * KV_BLOCK, KV_BLOCK, &n_same);
-        if (page)
-            replace(t, i, page, (i + 1) * KV_BLOCK);
-        if (!page || n_same < KV_BLOCK)
-            return kv_table_keep(t, 0);
+/* Makes the found page that of block i. False: its part's content cannot be copied. */
+static bool adopt_page(kv_table *t, int64_t i, const next_page *f) {
+    const int64_t first = i * KV_BLOCK;
+    if (f->page) {
+        replace(t, i, f->page, first + f->n_same);
+    } else {
+        drop_from(t, i); /* dropped first, so that the pool has a page to take */
+        kv_page *page = kv_pool_restore(t->pool, f->in_ram);
+        kv_pool_touch(t->pool, page, KV_BLOCK);
+        replace(t, i, page, first + f->n_same);
     }
-    return kv_table_keep(t, n_page * KV_BLOCK);
-}
-
-/* kv_table_adopt with parts for windows. */
-static int64_t adopt_parts(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n) {
-    const int64_t end = kv_slide_adoptable(t, tokens, n_held, n);
-    int64_t held = n_held, n_same = KV_BLOCK;
-    for (int64_t i = n_held / KV_BLOCK; end > n_held && i * KV_BLOCK < end && n_same == KV_BLOCK; i++) {
-        kv_page *page = kv_pool_find(t->pool, i ? t->pages[i - 1] : NULL, tokens + i * KV_BLOCK,
-                                     NUM_MIN(end - i * KV_BLOCK, KV_BLOCK), &n_same);
-        if (!page)
-            break;
-        held = i * KV_BLOCK + n_same;
-        replace(t, i, page, held);
-    }
-    return held > n_held ? kv_table_keep(t, held) : n_held;
+    const bool good = !kv_slide_load(t, first, f->part) || kv_pool_put_part(t->pool, t->pages[i], f->in_ram);
+    if (f->in_ram)
+        kv_pool_drop(t->pool, f->in_ram);
+    return good;
 }
 
 int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n) {
-    if (t->state.at)
-        return t->checkpoints ? adopt_state(t, tokens, n_held, n) : n_held;
-    if (kv_pool_paging(t->pool)->window > 0)
-        return adopt_parts(t, tokens, n_held, n);
-    for (int64_t i = n_held / KV_BLOCK; i < t->max_page; i++) {
-        const int64_t before = n_held;
-        n_held = adopt_page(t, tokens, i, n_held, n);
-        if (n_held == before || n_held % KV_BLOCK != 0)
+    if (t->state.at && !t->checkpoints)
+        return n_held;
+    const int64_t end = adoptable(t, tokens, n_held, n);
+    int64_t held = n_held, n_same = KV_BLOCK;
+    for (int64_t i = n_held / KV_BLOCK; end > n_held && i * KV_BLOCK < end && n_same == KV_BLOCK; i++) {
+        const next_page f = find_next(t, i ? t->pages[i - 1] : NULL, tokens + i * KV_BLOCK,
+                                      NUM_MIN(end - i * KV_BLOCK, (int64_t)KV_BLOCK));
+        n_same = f.n_same;
+        if (n_same == 0)
             break;
+        held = adopt_page(t, i, &f) ? i * KV_BLOCK + n_same : i * KV_BLOCK;
     }
-    return n_held;
+    return held > n_held ? kv_table_keep(t, held) : n_held;
 }
 
 void kv_table_share(kv_table *t, const kv_table *from, int64_t n_page) {

@@ -81,18 +81,22 @@ int64_t kv_table_keep(kv_table *t, int64_t n);
  * n_ctx. kv_table_fill follows, after all tables of the pass, and after the pass kv_table_settle. The
  * recurrent state is unknown until kv_table_advance. Returns the errors of copying. */
 nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *err);
-void kv_table_fill(kv_table *t, int64_t end);
+nib_status kv_table_fill(kv_table *t, int64_t end, nib_error *err);
+/* Between these two: how many rows of a layer with a window an op may store, in a pass that begins at
+ * position `first`, before it attends to them. */
+int64_t kv_table_rows(const kv_table *t, int64_t first);
+/* And the first page whose part they read. */
+int64_t kv_table_first_part(const kv_table *t, int64_t first);
 void kv_table_settle(kv_table *t); /* also if the pass has failed */
 /* After the pass and kv_table_learn: the recurrent state is that of the first n positions, and the pass's
  * checkpoint can be found. */
 void kv_table_advance(kv_table *t, int64_t n);
-/* Records that positions [first, end) were written, for tokens[first..end). */
+/* Records that positions [first, end) were written, for tokens[first..end). A page with the content of
+ * another one is replaced by that. */
 void kv_table_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t end);
-/* With a recurrent state only pages up to one with a checkpoint are adopted.
- *
- * The table holds tokens[0..n_held); pages of other sequences that hold more of tokens[0..n) replace its own
- * from there on. Returns how many positions it holds now: n_held or more, with
- * parts for windows fewer if another thread took them meanwhile. */
+/* The table holds tokens[0..n_held); pages of other sequences that hold more of tokens[0..n) replace its own
+ * from there on, as far as the sequence can continue. Returns how many positions it holds now: n_held or
+ * more; fewer if another thread took parts or a checkpoint meanwhile. */
 int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n);
 /* An empty table gets the first n_page pages of another one of the same pool. They are full of positions that
  * are the same in both sequences, and are not written again. */

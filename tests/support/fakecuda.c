@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 struct fake_state fake;
 
@@ -72,14 +73,29 @@ static int memory_now(size_t *left, size_t *all) {
     *all = fake.memory;
     return 0;
 }
-/* A sanitizer puts small and large blocks terabytes apart, a GPU does not: under a sanitizer all blocks are
- * large. */
+/* Small and large blocks of the host's heap are terabytes apart, those of a GPU are not. So blocks are
+ * mapped; under a sanitizer, which watches only the heap, all are large. */
 enum { BEFORE = SANITIZED ? 512 << 10 : 0 };
+static size_t taken(size_t bytes) {
+    return BEFORE + (bytes + 2 * HEADER - 1) / HEADER * HEADER;
+}
+static uint8_t *take(size_t n) {
+    if (SANITIZED)
+        return aligned_alloc(HEADER, n);
+    void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+static void give(uint8_t *p, size_t n) {
+    if (SANITIZED)
+        free(p);
+    else
+        munmap(p, n);
+}
 static int alloc(void **p, size_t bytes) {
     CALL();
     if (bytes > left_now())
         return OUT_OF_MEMORY;
-    uint8_t *all = aligned_alloc(HEADER, BEFORE + (bytes + 2 * HEADER - 1) / HEADER * HEADER);
+    uint8_t *all = take(taken(bytes));
     if (!all)
         return OUT_OF_MEMORY;
     uint8_t *block = all + BEFORE;
@@ -97,7 +113,7 @@ static int release(void *p) {
     memcpy(&bytes, block, sizeof bytes);
     fake.used -= bytes;
     fake.held--;
-    free(block - BEFORE);
+    give(block - BEFORE, taken(bytes));
     return 0;
 }
 /* A copy waits for the launches before it, and the next launch for the copy. */

@@ -127,12 +127,13 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
         replay_forget(c);
     c->seen = device_store_changes(c->base.store);
     c->now.origin = gpu_workspace_origin(c);
-    c->now.has_prompts = c->now.several[0] = c->now.several[1] = false;
+    c->now.has_prompts = c->now.reuses = c->now.several[0] = c->now.several[1] = false;
     int64_t n_row = 0;
     for (int i = 0; i < p->n_segment; i++) {
         const segment *s = &p->segments[i];
         c->now.several[b->by_role && s->generated] |= s->n_row > 1;
         c->now.has_prompts = c->now.has_prompts || !s->generated;
+        c->now.reuses = c->now.reuses || kv_table_rows(s->kv, s->position) < s->n_row;
         n_row += s->n_row;
     }
     c->replay.repeats = n_row <= CUDA_MAX_ROWS && !c->now.several[0] && !c->now.several[1] &&
@@ -340,6 +341,7 @@ const backend_kind backend_cuda = {
     .no_f32_cache = true,
     .one_kv_format = true,
     .no_latents = true,
+    .slides = true,
     .no_integer_zeros = true,
     .no_act_sites = true,
     .map = KERNEL_MAP_DEVICE,

@@ -39,6 +39,7 @@ typedef struct cuda_now {
     uint8_t *origin;           /* KV pages are numbered from here, in units of DEVICE_CUDA_ALIGN bytes */
     bool has_prompts;          /* the pass has prompt rows */
     bool several[2];           /* a sequence has several rows in the pass: prompt rows; generated ones */
+    bool reuses;               /* a sequence's rows overwrite what its earlier rows read (kv_table_rows) */
     bool stored;               /* the visit stores keys and values that attention must wait for */
     bool wide;                 /* the visit's rows use the kernels for prompts */
     const step *coded;         /* the product for which the last launch left codes; NULL: none */

@@ -57,6 +57,20 @@ static nib_status attend_all(const launch_walk *w, const op *o, const cuda_atten
     return w->c->now.wide ? attend_prompts(w, a, o, first, err) : add(w, LAUNCH_ATTEND, o, a, err);
 }
 
+/* Attention of a layer with a window in a pass that reuses parts: rows are stored only when what they
+ * overwrite was read. The rows of few never overwrite anything (KV_ROWS). */
+static nib_status attend_reusing(const launch_walk *w, const op *o, const cuda_attend *all, nib_error *err) {
+    for (int64_t r = 0, n; r < all->n_row; r += n) {
+        int64_t row = w->g->row + r;
+        const cuda_now *now = &w->c->now;
+        const segment *s = visits_segment(now->pass.segments, now->pass.n_segment, false, &row);
+        n = NUM_MIN(NUM_MIN(s->n_row - row, all->n_row - r), kv_table_rows(s->kv, s->position));
+        const cuda_attend a = rows_of(all, r, n);
+        NIB_TRY(attend_all(w, o, &a, r, err));
+    }
+    return NIB_OK;
+}
+
 /* Attention of a layer whose keys and values are in host memory. Its launches follow the arrival of pages, so
  * they are in no graph. */
 static nib_status attend_staged(const launch_walk *w, const op *o, const cuda_attend *all, nib_error *err) {
@@ -150,6 +164,7 @@ nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
     const op *o = &w->ops[s->first + s->n - 1];
     /* Offsets in a page, the same in every page. */
     const kv_view *kv = &c->now.pass.segments->kv->layers[o->u.attn.layer];
+    const bool slides = kv->pages == c->now.pass.segments->kv->part_at;
     const rope_style style = s->rope ? s->rope->u.rope.style : ROPE_HALF;
     const int64_t n_rot = s->rope ? s->rope->u.rope.n_rot : 0;
     view sinks;
@@ -171,7 +186,7 @@ nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
     a.n_head = o->u.attn.n_head;
     a.position = c->mem.position + w->g->row;
     a.pages = c->mem.page_table;
-    a.first_page = c->mem.first_page + w->g->row;
+    a.first_page = (slides ? c->mem.first_part : c->mem.first_page) + w->g->row;
     a.cos_sin = n_rot ? c->mem.cos_sin[s->rope->u.rope.table] + w->g->row * n_rot : NULL;
     a.cos_sin_by_row = true;
     a.stored = c->now.stored || !op_stores(o);
@@ -187,6 +202,9 @@ nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
     a.scratch = c->mem.attend_scratch;
     a.leaves = launch_leaves(w, s);
     c->now.coded_whole = false;
-    NIB_TRY(launch_is_staged(c, o) ? attend_staged(w, o, &a, err) : attend_all(w, o, &a, 0, err));
+    const bool reuses = slides && c->now.wide && c->now.reuses;
+    NIB_TRY(launch_is_staged(c, o) ? attend_staged(w, o, &a, err)
+            : reuses               ? attend_reusing(w, o, &a, err)
+                                   : attend_all(w, o, &a, 0, err));
     return c->now.run.visit.cache_only ? NIB_OK : give_output(w, o, &a, err);
 }

@@ -95,6 +95,36 @@ static uint64_t cache_of(const cuda *c, type_id type, int b) {
     return sum;
 }
 
+/* Whether they are in a page's part. */
+static bool is_in_part(const cuda *c, int b) {
+    const program *p = &layout_block(c->setup.layout, b)->program;
+    bool all = false;
+    for (int i = 0; i < p->n_op; i++)
+        if (p->ops[i].kind == OP_ATTENTION)
+            all = kv_paging_slides(c->setup.layout, c->setup.kv, p->ops[i].u.attn.layer);
+    return all;
+}
+
+/* Divides the bytes that other modules allocate into pages, their parts, and the rest, as kv_tables_bytes
+ * counts them. */
+static void count_pages(const cuda *c, uint64_t n_kept, const kv_paging *p, offload_question *q) {
+    const int64_t n_table = NUM_MAX(c->setup.n_sequence, 1);
+    const uint64_t each = p->page_bytes + p->part_bytes;
+    kv_amount n = {.page = each ? (int64_t)(n_kept / each) : 0};
+    q->page = p->page_bytes;
+    q->part = p->part_bytes;
+    if (p->window > 0) {
+        n = kv_table_amount(p, n_table, NUM_MAX(n.page, num_div_up(c->setup.n_ctx, KV_BLOCK)));
+        n.part += kv_parts_together(p, n);
+        n.part = NUM_MIN(n.part, (int64_t)(n_kept / p->part_bytes));
+        if (p->page_bytes > 0)
+            n.page = (int64_t)((n_kept - (uint64_t)n.part * p->part_bytes) / p->page_bytes);
+    }
+    q->n_page = (uint64_t)n.page;
+    q->n_part = (uint64_t)n.part;
+    q->session = n_kept - q->n_page * q->page - q->n_part * q->part;
+}
+
 /* Counts a layer's matrices by its products. */
 static offload_layer layer_of(const cuda *c, int b) {
     const block *of = layout_block(c->setup.layout, b);
@@ -190,9 +220,7 @@ static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, off
     q->activations = gpu_workspace_device_bytes(c, rows);
     kv_paging sizes;
     NIB_TRY(kv_paging_size(&sizes, c->setup.layout, c->setup.kv, false, err));
-    q->page = sizes.page_bytes;
-    q->n_page = q->page ? rows->n_kept / q->page : 0;
-    q->session = rows->n_kept - q->n_page * q->page;
+    count_pages(c, rows->n_kept, &sizes, q);
     if (is_coded)
         NIB_TRY(kv_paging_size(&sizes, c->setup.layout, kv_formats_newest(c->setup.kv), false, err));
     q->newest = is_coded ? sizes.page_bytes : 0;
@@ -203,6 +231,7 @@ static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, off
         return nib_fail_nomem(err, (size_t)n_block * sizeof *q->blocks, "the blocks on the GPU");
     for (int b = 0; b < n_block; b++)
         q->blocks[b] = (offload_block){.cache = cache_of(c, c->setup.kv.type, b),
+                                       .slides = is_in_part(c, b),
                                        .newest = is_coded ? cache_of(c, TYPE_F16, b) : 0,
                                        .n_launch = launches_of(c, b)};
     q->layer = n_block > 2 ? layer_of(c, n_block / 2) : (offload_layer){0};

@@ -101,12 +101,13 @@ static uint64_t part(uint64_t *at, int64_t n) {
 
 /* Byte offsets of the parts of `tables`. */
 typedef struct table_parts {
-    uint64_t first_page, position, token, state, save, angles, pages, end;
+    uint64_t first_page, first_part, position, token, state, save, angles, pages, end;
 } table_parts;
 static table_parts table_parts_of(const model *m, int64_t n_row, int64_t n_page) {
     table_parts p;
     uint64_t at = 0;
     p.first_page = part(&at, n_row);
+    p.first_part = part(&at, n_row);
     p.position = part(&at, n_row);
     p.token = part(&at, n_row);
     p.state = part(&at, model_state_bytes(m) ? n_row : 0);
@@ -211,8 +212,8 @@ static void set_max_rows(cuda *c, const backend_rows *rows) {
 
 uint64_t gpu_workspace_device_bytes(cuda *c, const backend_rows *rows) {
     set_max_rows(c, rows);
-    /* a KV page has a number in a list, which grows by half of its length */
-    return lay_out_rows(c, rows, NULL) + rows->n_kept / DEVICE_CUDA_ALIGN * 2 * sizeof(int32_t) + 4096;
+    /* a KV page has a number in a list, which grows by half of its length; with parts it has two */
+    return lay_out_rows(c, rows, NULL) + rows->n_kept / DEVICE_CUDA_ALIGN * 3 * sizeof(int32_t) + 4096;
 }
 
 static void unpin(cuda *c) {
@@ -292,12 +293,30 @@ bool gpu_workspace_is_coded(const cuda *c) {
 
 uint8_t *gpu_workspace_origin(const cuda *c) {
     const kv_table *kv = c->now.pass.segments->kv;
-    return kv->state.at ? kv->state.at : gpu_workspace_is_coded(c) ? kv->recent_at[0] : kv->at[0];
+    return kv->state.at                ? kv->state.at
+           : gpu_workspace_is_coded(c) ? kv->recent_at[0]
+           : kv->at[0]                 ? kv->at[0]
+                                       : kv->part_at[kv->n_part - 1]; /* all layers have windows */
 }
 
 /* With codes: the number of pages of newest positions, which are listed before the others (cuda_kv). */
 static int64_t newest_of(const cuda *c) {
     return gpu_workspace_is_coded(c) ? KV_WINDOW / KV_BLOCK : 0;
+}
+
+/* The lists of each segment: its pages; with windows its parts too. */
+static int lists_of(const cuda *c) {
+    return kv_pool_paging(c->now.pass.segments->kv->pool)->window > 0 ? 2 : 1;
+}
+
+/* Lists pages or parts at `at` of a segment, of which [first, end) are read. */
+static nib_status list_each(const cuda *c, const segment *s, uint8_t *const *at, int64_t first, int64_t end,
+                            int32_t **list, nib_error *err) {
+    for (int64_t p = 0; p < newest_of(c); p++)
+        NIB_TRY(number_of(c, s->kv->recent_at[p], (*list)++, err));
+    for (int64_t p = 0; p < gpu_workspace_pages_of(s); p++)
+        NIB_TRY(number_of(c, p >= first && p < end && at[p] ? at[p] : c->now.origin, (*list)++, err));
+    return NIB_OK;
 }
 
 /* Lists the pages of all segments. An incomplete page has no codes yet, and kernels do not read them. */
@@ -306,10 +325,9 @@ static nib_status list_pages(const cuda *c, int32_t *list, nib_error *err) {
         const segment *s = &c->now.pass.segments[i];
         const kv_table *kv = s->kv;
         const int64_t n = kv_table_pages(kv_pool_paging(kv->pool)->formats, s->position + s->n_row);
-        for (int64_t p = 0; p < newest_of(c); p++)
-            NIB_TRY(number_of(c, kv->recent_at[p], list++, err));
-        for (int64_t p = 0; p < gpu_workspace_pages_of(s); p++)
-            NIB_TRY(number_of(c, p < n && kv->at[p] ? kv->at[p] : c->now.origin, list++, err));
+        NIB_TRY(list_each(c, s, kv->at, 0, n, &list, err));
+        if (lists_of(c) > 1)
+            NIB_TRY(list_each(c, s, kv->part_at, kv_table_first_part(kv, s->position), n, &list, err));
     }
     return NIB_OK;
 }
@@ -369,24 +387,28 @@ nib_status gpu_workspace_send_tables(cuda *c, nib_error *err) {
     int64_t n_row = 0, n_page = 0, row = 0, page = 0;
     for (int i = 0; i < c->now.pass.n_segment; i++) {
         n_row += c->now.pass.segments[i].n_row;
-        n_page += newest_of(c) + gpu_workspace_pages_of(&c->now.pass.segments[i]);
+        n_page += lists_of(c) * (newest_of(c) + gpu_workspace_pages_of(&c->now.pass.segments[i]));
     }
     const table_parts p = table_parts_of(cuda_model(c), n_row, n_page <= TABLE_PAGES ? n_page : 0);
     int32_t *const first_page = (int32_t *)(void *)(c->mem.tables_host + p.first_page);
+    int32_t *const first_part = (int32_t *)(void *)(c->mem.tables_host + p.first_part);
     int32_t *const position = (int32_t *)(void *)(c->mem.tables_host + p.position);
     int32_t *const token = (int32_t *)(void *)(c->mem.tables_host + p.token);
     for (int i = 0; i < c->now.pass.n_segment; i++) {
         const segment *s = &c->now.pass.segments[i];
+        const int64_t each = newest_of(c) + gpu_workspace_pages_of(s);
         page += newest_of(c);
         for (int64_t r = 0; r < s->n_row; r++, row++) {
             first_page[row] = (int32_t)page;
+            first_part[row] = (int32_t)(page + each);
             position[row] = (int32_t)(s->position + r);
             token[row] = s->tokens ? s->tokens[r] : -1;
         }
-        page += gpu_workspace_pages_of(s);
+        page += lists_of(c) * each - newest_of(c);
     }
     c->now.coded = NULL;
     c->mem.first_page = (int32_t *)(void *)(c->mem.tables + p.first_page);
+    c->mem.first_part = (int32_t *)(void *)(c->mem.tables + p.first_part);
     c->mem.position = (int32_t *)(void *)(c->mem.tables + p.position);
     c->mem.token = (int32_t *)(void *)(c->mem.tables + p.token);
     c->mem.page_table = (int32_t *)(void *)(c->mem.tables + p.pages);

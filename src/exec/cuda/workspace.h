@@ -16,13 +16,14 @@ typedef struct gpu_workspace {
     float *reg[REG_MAX]; /* REG_X has n_pass rows, REG_LOGITS n_head, every other register max_rows */
     int64_t ld[REG_MAX]; /* distance of two rows in floats */
     int64_t max_rows;    /* maximum rows that go through a block together */
-    /* Data of a pass for the kernels, sent in one copy; contains the next three and page_table. */
+    /* Data of a pass for the kernels, sent in one copy; contains the next five and page_table. */
     uint8_t *tables;
     int32_t *position, *first_page, *token; /* [rows of the pass] */
-    int32_t *state, *save;                  /* cuda_recurrent; unused without recurrent layers */
-    float **cos_sin;                        /* [n_rope][rows of the pass, n_rot] */
-    int32_t *page_table;  /* page numbers of all segments; in `tables`, or in `pages` if there are many */
-    void *codes[REG_MAX]; /* activation codes of few rows (cuda_codes); NULL: the register has none */
+    int32_t *first_part;   /* as first_page, of the pages' parts for windows; unused if there are none */
+    int32_t *state, *save; /* cuda_recurrent; unused without recurrent layers */
+    float **cos_sin;       /* [n_rope][rows of the pass, n_rot] */
+    int32_t *page_table;   /* page numbers of all segments; in `tables`, or in `pages` if there are many */
+    void *codes[REG_MAX];  /* activation codes of few rows (cuda_codes); NULL: the register has none */
     void *linear_scratch, *wide_scratch, *attend_scratch;
     void *expert_few, *expert_wide, *expert_rows, *expert_codes,
         *expert_scratch; /* cuda_route, cuda_experts; NULL: no experts */
@@ -61,7 +62,7 @@ uint64_t gpu_workspace_host_bytes(const layout *l, const backend_rows *rows);
 uint64_t gpu_workspace_device_bytes(cuda *c, const backend_rows *rows);
 nib_status gpu_workspace_open(cuda *c, const backend_rows *rows, nib_error *err);
 void gpu_workspace_close(cuda *c);
-/* Number of the segment's KV pages after its rows are written. */
+/* Number of the segment's KV pages after its rows are written; its parts are as many entries. */
 int64_t gpu_workspace_pages_of(const segment *s);
 /* The memory from which the pass's pages and recurrent states are numbered. */
 uint8_t *gpu_workspace_origin(const cuda *c);
