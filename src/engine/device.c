@@ -56,11 +56,14 @@ nib_status engine_device_take(const engine_core *e, const backend *by, engine_de
     const bool shares = e->kind->share != NULL;
     if (!d->store)
         return NIB_OK;
-    bool *comes = mem_calloc((size_t)n_block, sizeof *comes);
+    const size_t n = (size_t)device_store_first_matrix(d->store, n_block) + 1;
+    bool *comes = mem_calloc(n, sizeof *comes);
     if (!comes)
-        return nib_fail_nomem(err, (size_t)n_block * sizeof *comes, "the blocks' places");
+        return nib_fail_nomem(err, n * sizeof *comes, "the matrices' homes");
     for (int b = 1; b < n_block; b++)
-        comes[b] = !shares || d->split.place[b] != OFFLOAD_RESIDENT;
+        for (int i = device_store_first_matrix(d->store, b); i < device_store_first_matrix(d->store, b + 1);
+             i++)
+            comes[i] = !shares || d->split.place[b] != OFFLOAD_RESIDENT;
     const device_store_setup how = {.device = by->device,
                                     .ledger = e->ledger,
                                     .log = &e->log,

@@ -81,7 +81,7 @@ static void say_if_whole(const nib_engine *e) {
                  "this head, these activations or this sampling");
 }
 
-/* [n_block]: blocks whose matrices a device keeps, so that RAM need not hold them; NULL: none. */
+/* [all pages]: those that a device keeps, so that RAM need not hold them; NULL: none. */
 static const bool *copied_by(const backend *by) {
     return by->store ? device_store_copied(by->store) : NULL;
 }
@@ -106,7 +106,7 @@ static nib_status open_weights(nib_engine *e, const engine_internal *internal, n
     say_if_whole(e);
     NIB_TRY(placement_open(&e->placement, e->core.layout, e->core.ledger, err));
     NIB_TRY(engine_open_weights(&e->core, later[PLACE_RAM], copied_by(e->backend), &e->pager, err));
-    placement_fill(&e->placement, e->core.layout, e->pager, copied_by(e->backend),
+    placement_fill(&e->placement, e->core.layout, e->pager, e->backend->store,
                    e->core.has_sketch ? e->core.resolved.n_best : 0,
                    e->backend->split && e->backend->split->has_sketch);
     ledger_measure_runtime(e->core.ledger, false);

@@ -116,8 +116,8 @@ static void add_sketch(placement *p, const layout *lay, int32_t n_best, bool on_
                     on_device ? NIB_TIER_VRAM : NIB_TIER_RAM});
 }
 
-void placement_fill(placement *p, const layout *lay, const pager *weights, const bool *copied, int32_t n_best,
-                    bool on_device) {
+void placement_fill(placement *p, const layout *lay, const pager *weights, const device_store *on,
+                    int32_t n_best, bool on_device) {
     for (int b = 0; b < layout_n_block(lay); b++) {
         const block *blk = layout_block(lay, b);
         size_t first = p->n_slice;
@@ -128,7 +128,7 @@ void placement_fill(placement *p, const layout *lay, const pager *weights, const
                 continue;
             format = format_name(p, &blk->weights[w]);
             pager_where(weights, b, w, &kept, &on_disk);
-            if (copied && copied[b] && !blk->weights[w].vector) {
+            if (on && device_store_keeps(on, b, w)) {
                 add(p, first,
                     (nib_slice){blk->name, also, blk->layer, format, kept + on_disk, NIB_TIER_VRAM});
                 continue;

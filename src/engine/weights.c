@@ -68,7 +68,7 @@ static nib_status check_plan(const placing *w, uint64_t free_bytes, nib_error *e
  * repeatedly. */
 static void leave_to_device(const placing *w) {
     for (int i = 0; i < w->n_page; i++)
-        if (w->copied && w->copied[w->pages[i].block] && !w->pages[i].table)
+        if (w->copied && w->copied[i])
             w->home_of[i] = PLACE_DISK;
 }
 
@@ -76,7 +76,7 @@ static void leave_to_device(const placing *w) {
 static nib_status check_residuals(const placing *w, nib_error *err) {
     char cap[32];
     for (int i = 0; i < w->n_page; i++)
-        if (w->home_of[i] == PLACE_DISK && !w->pages[i].table && !(w->copied && w->copied[w->pages[i].block]))
+        if (w->home_of[i] == PLACE_DISK && !w->pages[i].table && !(w->copied && w->copied[i]))
             return nib_fail(
                 err, NIB_E_NOFIT,
                 "RAM: the cap of %s does not hold residuals beside the weights that the GPU reads "

@@ -90,21 +90,27 @@ static void note_table(const device_store *s, int b, int w, void *user) {
         g->reader = b + 1;
 }
 
-static void place_at(const device_store *s, int b, int w, bool exclusive, uint64_t *end) {
+/* Places the weight behind others; false: it has a place. */
+static bool place_at(const device_store *s, int b, int w, bool exclusive, uint64_t *end) {
     store_weight *g = store_own(s, b, w);
     if (g->placed)
-        return;
+        return false;
     g->placed = true;
     g->exclusive = exclusive;
     g->at = *end;
     *end += padded_bytes(s, store_weight_of(s, b, w));
+    return true;
 }
 
 /* What products of block 0 read is always resident, since only its tables may be left out. */
 static void place(const device_store *s, int b, int w, void *user) {
+    device_store *to = user; /* the same */
     const bool exclusive =
         b > 0 && !store_weight_of(s, b, w)->vector && store_own(s, b, w)->reader != SEVERAL;
-    place_at(s, b, w, exclusive, exclusive ? &s->blocks[b].bytes : (uint64_t *)user);
+    if (!place_at(s, b, w, exclusive, exclusive ? &s->blocks[b].bytes : &to->fixed_bytes) || !exclusive)
+        return;
+    to->sizes[to->n_matrix] = padded_bytes(s, store_weight_of(s, b, w));
+    to->matrices[to->n_matrix++] = store_own(s, b, w);
 }
 
 static void place_table(const device_store *s, int b, int w, void *user) {
@@ -112,29 +118,41 @@ static void place_table(const device_store *s, int b, int w, void *user) {
     place_at(s, b, w, true, &s->blocks[b].bytes);
 }
 
+static void list_all(device_store *s) {
+    const int n_block = layout_n_block(s->layout);
+    for (int b = 0; b < n_block; b++)
+        store_each_read(s, b, note_reader, NULL);
+    for (int b = 0; b < n_block; b++) {
+        s->blocks[b].first = s->n_matrix;
+        store_each_read(s, b, place, s);
+    }
+    s->blocks[n_block].first = s->n_matrix;
+    store_each_table(s, note_table, NULL);
+    store_each_table(s, place_table, NULL);
+}
+
 nib_status device_store_open(const layout *l, const device_kind *kind, device_store **out, nib_error *err) {
     const int n_block = layout_n_block(l);
     const size_t n = (size_t)n_block, n_weight = (size_t)layout_pages(l)->first_weight[n_block] + 1;
+    const size_t n_page = (size_t)layout_pages(l)->n_page + 1;
     device_store *s = mem_calloc(1, sizeof *s);
     if (!s)
         return nib_fail_nomem(err, sizeof *s, "the list of weights on the device");
     *s = (device_store){.layout = l, .kind = kind, .n_change = 1};
     s->weights = mem_calloc(n_weight, sizeof *s->weights);
     s->views = mem_calloc(n_weight, sizeof *s->views);
-    s->blocks = mem_calloc(n, sizeof *s->blocks);
-    s->copied = mem_calloc(n, sizeof *s->copied);
+    s->matrices = mem_calloc(n_weight, sizeof *s->matrices);
+    s->sizes = mem_calloc(n_weight, sizeof *s->sizes);
+    s->blocks = mem_calloc(n + 1, sizeof *s->blocks);
+    s->copied = mem_calloc(n_page, sizeof *s->copied);
     s->moved.blocks = mem_calloc(n, sizeof *s->moved.blocks);
-    s->locked = mem_calloc(2 * n, sizeof *s->locked); /* second slices are separate ranges */
-    if (!s->weights || !s->views || !s->blocks || !s->copied || !s->moved.blocks || !s->locked) {
+    s->locked = mem_calloc(n_page, sizeof *s->locked);
+    if (!s->weights || !s->views || !s->matrices || !s->sizes || !s->blocks || !s->copied ||
+        !s->moved.blocks || !s->locked) {
         device_store_close(s);
         return nib_fail_nomem(err, n_weight * sizeof *s->views, "the list of weights on the device");
     }
-    for (int b = 0; b < n_block; b++)
-        store_each_read(s, b, note_reader, NULL);
-    for (int b = 0; b < n_block; b++)
-        store_each_read(s, b, place, &s->fixed_bytes);
-    store_each_table(s, note_table, NULL);
-    store_each_table(s, place_table, NULL);
+    list_all(s);
     *out = s;
     return NIB_OK;
 }
@@ -148,6 +166,8 @@ void device_store_close(device_store *s) {
     memory_region_close(&s->fixed);
     mem_free(s->weights);
     mem_free(s->views);
+    mem_free(s->matrices);
+    mem_free(s->sizes);
     mem_free(s->blocks);
     mem_free(s->copied);
     mem_free(s->moved.blocks);
@@ -163,16 +183,35 @@ uint64_t device_store_block(const device_store *s, int b) {
     return s->blocks[b].bytes;
 }
 
+const uint64_t *device_store_matrices(const device_store *s, int *n) {
+    *n = s->n_matrix;
+    return s->sizes;
+}
+
+int device_store_first_matrix(const device_store *s, int b) {
+    return s->blocks[b].first;
+}
+
 uint64_t device_store_slot(const device_store *s, const bool *comes) {
     uint64_t max = 0;
-    for (int b = 1; b < layout_n_block(s->layout); b++)
-        if (!comes || comes[b])
-            max = NUM_MAX(max, s->blocks[b].bytes);
+    for (int b = 1; b < layout_n_block(s->layout); b++) {
+        uint64_t sum = 0;
+        for (int i = s->blocks[b].first; i < s->blocks[b + 1].first; i++)
+            sum += !comes || comes[i] ? s->sizes[i] : 0;
+        max = NUM_MAX(max, sum);
+    }
     return max;
 }
 
 static bool is_layer(const layout *l, int b) {
     return b > 0 && b < layout_n_block(l) - 1;
+}
+
+uint64_t store_layer_slot(const device_store *s) {
+    uint64_t max = 0;
+    for (int b = 1; b < layout_n_block(s->layout) - 1; b++)
+        max = NUM_MAX(max, s->blocks[b].bytes);
+    return max;
 }
 
 uint64_t device_store_layer_bytes(const layout *l) {
@@ -190,22 +229,10 @@ uint64_t device_store_layer_bytes(const layout *l) {
 nib_status device_store_open_layer(const layout *l, ledger *to, int owner, device_store **out,
                                    nib_error *err) {
     device_store *s;
-    const size_t n_block = (size_t)layout_n_block(l);
-    bool *comes = mem_calloc(n_block, sizeof *comes);
-    if (!comes)
-        return nib_fail_nomem(err, n_block * sizeof *comes, "the list of layers in the slot");
-    const nib_status opened = device_store_open(l, device_host()->kind, &s, err);
-    if (opened != NIB_OK) {
-        mem_free(comes);
-        return opened;
-    }
-    for (int b = 0; b < layout_n_block(l); b++)
-        comes[b] = is_layer(l, b);
-    const device_store_setup how = {
-        .device = device_host(), .ledger = to, .owner = owner, .comes = comes, .n_slot = 1};
+    const device_store_setup how = {.device = device_host(), .ledger = to, .owner = owner, .n_slot = 1};
+    NIB_TRY(device_store_open(l, device_host()->kind, &s, err));
     s->layers_only = true;
     const nib_status status = device_store_reserve(s, &how, err);
-    mem_free(comes);
     if (status != NIB_OK) {
         device_store_close(s);
         return status;
@@ -217,15 +244,48 @@ nib_status device_store_open_layer(const layout *l, ledger *to, int owner, devic
 /* ---- memory ---- */
 
 nib_status store_take(device_store *s, int b, nib_error *err) {
-    if (s->blocks[b].bytes == 0)
+    const uint64_t bytes = s->blocks[b].bytes - s->blocks[b].coming;
+    if (bytes == 0)
         return NIB_OK;
     return memory_region_open(&s->blocks[b].memory, s->setup.device, s->setup.ledger, NIB_OWNER_WEIGHTS,
-                              s->blocks[b].bytes, false, "weights on the device", err);
+                              bytes, false, "weights on the device", err);
+}
+
+/* Marks the pages that the device keeps: what only one block's products read, and all of it resident. */
+static void mark_copied(device_store *s, int b) {
+    const page_layout *pages = layout_pages(s->layout);
+    const block *of = layout_block(s->layout, b);
+    for (int i = 0; i < pages->n_page; i++)
+        if (pages->pages[i].block == b)
+            s->copied[i] = true;
+    for (int w = 0; w < of->n_weight; w++) {
+        const weight_place *at = page_layout_place(pages, b, w);
+        for (int i = 0; of->weights[w].shared_block < 0 && i < at->n_page; i++)
+            s->copied[at->first_page + i] = s->copied[at->first_page + i] && device_store_keeps(s, b, w);
+    }
+}
+
+void store_divide(device_store *s, int b, bool all) {
+    store_block *x = &s->blocks[b];
+    uint64_t here = 0;
+    s->n_coming -= x->coming > 0;
+    x->coming = 0;
+    x->loaded = false;
+    for (int i = x->first; i < (x + 1)->first; i++) {
+        store_weight *g = s->matrices[i];
+        g->comes = all || g->planned;
+        g->loaded = false;
+        uint64_t *end = g->comes ? &x->coming : &here;
+        g->at = *end;
+        *end += s->sizes[i];
+    }
+    s->n_coming += x->coming > 0;
+    mark_copied(s, b);
 }
 
 static bool needs_slot(const void *user, int b) {
     const device_store *s = user;
-    return s->blocks[b].comes && (!s->layers_only || is_layer(s->layout, b)) &&
+    return s->blocks[b].coming > 0 && (!s->layers_only || is_layer(s->layout, b)) &&
            !(s->alone && s->on_host && s->on_host[b]);
 }
 
@@ -267,16 +327,13 @@ nib_status device_store_reserve(device_store *s, const device_store_setup *how, 
     const int n_block = layout_n_block(s->layout);
     s->setup = *how;
     s->setup.comes = NULL;
-    for (int b = 1; b < n_block; b++) {
-        s->blocks[b].comes = !how->comes || how->comes[b];
-        s->n_coming += s->blocks[b].comes;
-        s->copied[b] = !s->blocks[b].comes && !s->layers_only; /* what the host has is not a copy */
-    }
-    s->slot_bytes = device_store_slot(s, how->comes);
-    s->moved.had_slots = s->n_coming > 0;
-    for (int b = 0; b < n_block; b++)
-        if (b == 0 ? how->tables : !s->blocks[b].comes && !s->layers_only)
-            NIB_TRY(store_take(s, b, err));
+    for (int i = 0; i < s->n_matrix; i++)
+        s->matrices[i]->planned = !how->comes || how->comes[i];
+    for (int b = 1; b < n_block; b++)
+        store_divide(s, b, false);
+    s->slot_bytes = s->planned_slot = s->layers_only ? store_layer_slot(s) : device_store_slot(s, how->comes);
+    for (int b = how->tables ? 0 : 1; b < n_block; b++)
+        NIB_TRY(store_take(s, b, err));
     NIB_TRY(store_open_slots(s, err));
     if (s->layers_only)
         return NIB_OK;
@@ -299,7 +356,7 @@ static const uint8_t *find(const device_store *s, int b, int w) {
         return NULL;
     if (!g->exclusive && s->layers_only)
         return pager_views(s->pager, b)[w].data;
-    if (!g->exclusive || !s->blocks[g->reader - 1].comes)
+    if (!g->exclusive || !g->comes)
         return g->loaded ? store_at(s, g) : NULL;
     if (g->reader == b + 1)
         slot = device_blocks_slot(&s->slots, b);
@@ -343,19 +400,19 @@ nib_status device_store_acquire(device_store *s, pager *p, const visit *at, cons
     *mark = (device_mark){.at = 0};
     if (!s->blocks[b].loaded)
         NIB_TRY(store_load(s, at, rest, err));
-    if (s->blocks[b].comes) {
+    if (s->blocks[b].coming > 0) {
         const device_block *slot;
         NIB_TRY(device_blocks_acquire(&s->slots, at, rest, &slot, err));
         *mark = slot->loaded;
     }
-    if (s->blocks[b].comes || s->blocks[b].seen != s->n_change)
+    if (s->blocks[b].coming > 0 || s->blocks[b].seen != s->n_change)
         make_views(s, b);
     *views = device_store_views(s, b);
     return NIB_OK;
 }
 
 nib_status device_store_release(device_store *s, const visit *at, const visits *rest, nib_error *err) {
-    return s->blocks[at->block].comes ? device_blocks_release(&s->slots, at, rest, err) : NIB_OK;
+    return s->blocks[at->block].coming > 0 ? device_blocks_release(&s->slots, at, rest, err) : NIB_OK;
 }
 
 void device_store_end(device_store *s) {
@@ -365,7 +422,12 @@ void device_store_end(device_store *s) {
 /* ---- what is where ---- */
 
 bool device_store_comes(const device_store *s, int b) {
-    return s->blocks[b].comes;
+    return s->blocks[b].coming > 0;
+}
+
+bool device_store_keeps(const device_store *s, int b, int w) {
+    const store_weight *g = store_own(s, b, w);
+    return b > 0 && g->placed && g->exclusive && !g->comes;
 }
 
 int device_store_n_coming(const device_store *s) {
@@ -384,7 +446,7 @@ static void see(const device_store *s, int b, int w, void *user) {
     seen *x = user;
     const store_weight *g = store_own(s, b, w);
     x->n++;
-    x->n_there += g->loaded && store_at(s, g) && !(g->exclusive && s->blocks[g->reader - 1].comes);
+    x->n_there += g->loaded && store_at(s, g) && !g->comes;
 }
 
 bool device_store_has_tables(const device_store *s) {

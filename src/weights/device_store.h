@@ -1,9 +1,10 @@
 /* device_store.h - the weights of a model in the memory of a device whose kernels cannot read host memory.
  *
  * Every copy of a weight to a device is made here. A matrix that one block reads is either resident, in the
- * block's own region, or comes for each visit into one of the slots of device_blocks.h. Vectors, and matrices
- * that several blocks read, are always resident. A resident weight is copied at the first visit of its block;
- * then the pager needs it no longer, and the RAM of a block that has everything on the device is given back.
+ * block's own region, or comes for each visit into one of the slots of device_blocks.h. A block may have
+ * both, and the slots are as large as what comes. Vectors, and matrices that several blocks read, are always
+ * resident. A resident weight is copied at the first visit of its block; then the pager needs it no longer,
+ * and the RAM of pages that the device has is given back.
  * What the device's kind does on arrival (device_kind.arrange) follows each copy.
  *
  * The order of the pass's visits is known, so the blocks of the next visits are copied while the current one
@@ -13,7 +14,7 @@
  * If another program takes the device's memory, resident blocks leave it, and return when it is free again
  * (device_store_look). The bits of all results stay the same.
  *
- * The store does not decide what is resident: plan/offload.h does. */
+ * The store does not decide what is resident: plan/offload.h does, matrix by matrix. */
 #ifndef NIB_WEIGHTS_DEVICE_STORE_H
 #define NIB_WEIGHTS_DEVICE_STORE_H
 
@@ -32,7 +33,12 @@ void device_store_close(device_store *s); /* NULL is fine; all lanes must be emp
 uint64_t device_store_fixed(const device_store *s);
 /* Bytes of the matrices that only block b reads; of block 0: of the tables that the device can look up. */
 uint64_t device_store_block(const device_store *s, int b);
-/* Bytes of a slot for any of these blocks; comes NULL: for all. */
+/* The bytes of these matrices, [*n], for all blocks from 1 on, block by block; a block's in the order of
+ * their use. Owned by the store. */
+const uint64_t *device_store_matrices(const device_store *s, int *n);
+/* The number of the first of block b's; of n_block: the number of all. */
+int device_store_first_matrix(const device_store *s, int b);
+/* Bytes of a slot if these matrices come; comes NULL: all. */
 uint64_t device_store_slot(const device_store *s, const bool *comes);
 
 /* A store with one slot of host memory for a layer, which is then read once for consecutive visits, even if
@@ -47,7 +53,7 @@ typedef struct device_store_setup {
     ledger *ledger;
     const logger *log;
     int owner;         /* of the slots' bytes on the ledger: a NIB_OWNER_ */
-    const bool *comes; /* [n_block]: the block's own matrices come for each visit; NULL: all do */
+    const bool *comes; /* of device_store_matrices: those that come for each visit; NULL: all do */
     bool tables;       /* the tables of block 0 are resident */
     bool host_too;     /* the host computes some blocks in some passes, so RAM keeps the tables */
     bool next_pass;    /* after a pass, the blocks of the next one are copied ahead */
@@ -73,18 +79,20 @@ nib_status device_store_release(device_store *s, const visit *at, const visits *
 /* To be called when the pass has ended (also early) and the compute lane is empty. */
 void device_store_end(device_store *s);
 
-/* Whether the matrices of block b come for each visit. */
+/* Whether matrices of block b come for each visit. */
 bool device_store_comes(const device_store *s, int b);
 int device_store_n_coming(const device_store *s); /* number of such blocks */
 /* Whether the resident weights of block b are loaded: its first visit was acquired. */
 bool device_store_is_loaded(const device_store *s, int b);
 /* Whether the tables of block 0 are on the device, so that it looks their rows up. */
 bool device_store_has_tables(const device_store *s);
-/* The views of a block that is loaded and does not come, or that is acquired. */
+/* The views of a block that is loaded and of which nothing comes, or that is acquired. */
 const view *device_store_views(const device_store *s, int b);
 /* Memory of a block's resident matrices; *bytes 0: it has none. */
 const void *device_store_memory(const device_store *s, int b, uint64_t *bytes);
-/* [n_block]: the block's matrices are resident, so RAM need not hold them. Valid after reserve. */
+/* Whether a matrix of block b, which owns it, is resident and RAM need not hold it. */
+bool device_store_keeps(const device_store *s, int b, int w);
+/* [all pages]: all matrices of the page are kept. Valid after reserve. */
 const bool *device_store_copied(const device_store *s);
 const device_blocks *device_store_slots(const device_store *s); /* for tests */
 

@@ -92,7 +92,7 @@ static nib_status copy_pieces(const device_store *s, copying *x, int w, uint8_t 
 
 /* Whether the weight belongs to this loading: to the slot, or to what is resident. */
 static bool is_wanted(const device_store *s, const copying *x, const store_weight *g) {
-    const bool comes = g->exclusive && s->blocks[g->reader - 1].comes;
+    const bool comes = g->exclusive && g->comes;
     return x->status == NIB_OK && comes == (x->to != NULL) && (comes || !s->layers_only);
 }
 
@@ -126,10 +126,12 @@ static void copy_weight(const device_store *s, int b, int w, void *user) {
 static void arrange_weight(const device_store *s, int b, int w, void *user) {
     copying *x = user;
     store_weight *g = store_own(s, b, w);
-    if (g->arriving && x->status == NIB_OK)
+    if (!g->arriving)
+        return;
+    if (x->status == NIB_OK)
         x->status = arrange(s, store_weight_of(s, b, w), target_of(s, x, g), x->err);
     g->arriving = false;
-    g->loaded = g->loaded && x->status == NIB_OK;
+    g->loaded = x->status == NIB_OK;
 }
 
 /* Copies a table whose data is in RAM. The pager reads others from disk row by row. */
@@ -190,19 +192,23 @@ static void forget_apart(const device_store *s, int b, int w, void *user) {
         g->loaded = false;
 }
 
-static void note_others(const device_store *s, int b, int w, void *user) {
-    *(bool *)user = *(bool *)user && (store_own(s, b, w)->exclusive || store_weight_of(s, b, w)->vector);
+/* Tells the pager that it need not fetch the pages of resident matrices. A page that has others too is
+ * fetched. */
+static void set_copied(const device_store *s, int b, int w, void *user) {
+    const bool copied = *(const bool *)user;
+    if (store_own(s, b, w)->comes != copied)
+        pager_set_copied(s->pager, b, w, copied);
 }
 
-/* Whether only block b's products on the device read its matrices, so that RAM does not need them. */
-static bool is_its_own(const device_store *s, int b) {
-    const block *of = layout_block(s->layout, b);
-    bool own = true;
-    store_each_read(s, b, note_others, &own);
-    for (int w = 0; w < of->n_weight; w++) /* weights that are not placed are not on the device */
-        own =
-            own && (of->weights[w].vector || of->weights[w].shared_block >= 0 || store_own(s, b, w)->placed);
-    return own;
+void store_tell_pager(const device_store *s, int b) {
+    bool copied = true;
+    store_each_read(s, b, set_copied, &copied);
+    copied = false;
+    store_each_read(s, b, set_copied, &copied);
+}
+
+static page_filter kept_pages(const device_store *s, int b) {
+    return (page_filter){.block = b, .pages = s->copied, .in = true};
 }
 
 /* After the tables were loaded, or were not because they are on disk. */
@@ -216,11 +222,10 @@ static void settle_tables(device_store *s) {
     }
     for (int w = 0; w < of->n_weight; w++) {
         const store_weight *g = store_own(s, 0, w);
-        all = all && (of->weights[w].vector || of->weights[w].shared_block >= 0 ||
-                      (g->loaded && !s->blocks[g->reader - 1].comes));
+        all = all && (of->weights[w].vector || of->weights[w].shared_block >= 0 || (g->loaded && !g->comes));
     }
     if (all)
-        pager_drop_copied(s->pager, 0);
+        pager_drop(s->pager, (page_filter){.block = 0});
 }
 
 nib_status store_load(device_store *s, const visit *at, const visits *rest, nib_error *err) {
@@ -234,11 +239,10 @@ nib_status store_load(device_store *s, const visit *at, const visits *rest, nib_
     s->n_change++;
     if (b == 0)
         settle_tables(s);
-    if (!s->copied[b] || s->blocks[b].comes)
+    if (s->layers_only || b == 0)
         return NIB_OK;
-    pager_set_copied(s->pager, b, true);
-    if (is_its_own(s, b))
-        s->blocks[b].only_here = pager_drop_copied(s->pager, b) > 0;
+    store_tell_pager(s, b);
+    s->blocks[b].only_here = pager_drop(s->pager, kept_pages(s, b)) > 0;
     return NIB_OK;
 }
 
@@ -248,11 +252,12 @@ static void copy_back(const device_store *s, int b, int w, void *user) {
     device *d = s->setup.device;
     store_weight *g = store_own(s, b, w);
     const weight *of = store_weight_of(s, b, w);
-    if (x->status != NIB_OK || !g->exclusive || !g->loaded)
+    void *to = pager_restored(s->pager, b, w);
+    if (x->status != NIB_OK || !g->exclusive || g->comes || !g->loaded || !to)
         return;
     uint8_t *from = store_at(s, g);
     const view there = {from, of->format, of->n, of->k};
-    const view host = {pager_restored(s->pager, b, w), of->format, of->n, of->k};
+    const view host = {to, of->format, of->n, of->k};
     const int n = n_part(s, of);
     const int64_t each = of->n / n;
     if (s->kind->arrange)
@@ -266,7 +271,7 @@ static void copy_back(const device_store *s, int b, int w, void *user) {
 nib_status store_return(device_store *s, int b, nib_error *err) {
     copying x = {.block = b, .err = err};
     if (s->blocks[b].only_here) {
-        pager_restore(s->pager, b);
+        pager_restore(s->pager, kept_pages(s, b));
         store_each_read(s, b, copy_back, &x);
         NIB_TRY(x.status);
         NIB_TRY(wait_for(s, DEVICE_COMPUTE, err));
@@ -275,11 +280,7 @@ nib_status store_return(device_store *s, int b, nib_error *err) {
     return NIB_OK;
 }
 
-void store_forget(device_store *s, int b) {
-    store_each_read(s, b, forget_apart, NULL);
-}
-
-/* ---- blocks that come for each visit ---- */
+/* ---- what comes for each visit ---- */
 
 void store_unlock(device_store *s, int b) {
     device *d = s->setup.device;
@@ -292,17 +293,19 @@ void store_unlock(device_store *s, int b) {
     s->n_locked = n;
 }
 
-/* Locks the pages of the block that owns weight w (a tied head's is the embedding's). */
+/* Locks the pages of the block that owns weight w (a tied head's is the embedding's), without those that the
+ * device keeps. */
 static void lock_owner(const device_store *of, int b, int w, void *user) {
     device_store *s = user; /* the same */
     device *d = of->setup.device;
     const store_weight *g = store_own(s, b, w);
     locked_pages l;
-    bool is_locked = !g->exclusive || !s->blocks[g->reader - 1].comes;
+    bool is_locked = !g->exclusive || !g->comes;
     page_layout_own(s->layout, &b, &w);
+    const page_filter others = {.block = b, .pages = s->copied, .in = false};
     for (int i = 0; i < s->n_locked; i++)
         is_locked = is_locked || s->locked[i].block == b;
-    for (int i = 0; !is_locked && !s->lock_failed && pager_resident(s->pager, b, &i, &l.at, &l.bytes);) {
+    for (int i = 0; !is_locked && !s->lock_failed && pager_resident(s->pager, others, &i, &l.at, &l.bytes);) {
         l.block = b;
         s->lock_failed = d->kind->pin(d, l.at, l.bytes, NULL) != NIB_OK;
         if (!s->lock_failed)
@@ -325,15 +328,19 @@ static void lock_all(device_store *s) {
         return;
     s->lock_tried = true;
     for (int b = 0; b < layout_n_block(s->layout); b++)
-        if (s->blocks[b].comes)
+        if (s->blocks[b].coming > 0)
             store_lock(s, b);
+}
+
+/* Whether the next visit of the block loads resident weights. */
+static bool loads_itself(const store_block *b) {
+    return !b->loaded && (b->coming == 0 || b->coming < b->bytes);
 }
 
 /* Whether pages of the ring may be copied ahead of a visit: no other block reads pages before. */
 static bool may_read_ahead(const device_store *s) {
     for (int b = 0; b < layout_n_block(s->layout); b++)
-        if (((s->on_host && s->on_host[b]) || !(s->blocks[b].comes || s->blocks[b].loaded)) &&
-            pager_reads(s->pager, b))
+        if (((s->on_host && s->on_host[b]) || loads_itself(&s->blocks[b])) && pager_reads(s->pager, b))
             return false;
     return true;
 }

@@ -2,12 +2,12 @@
  * it is free.
  *
  * Between two passes, at most ten times a second, the device is asked for its free memory. Planning left a
- * 64th of it free (exec/cuda/share.c). If less than a 256th is free, another program takes memory: then the
- * first resident layers are moved out until a 128th is free. Weights that only the device has are copied back
- * to RAM first. Then their memory is freed, and they come for every pass, which is slower. The bits stay the
- * same, because their keys and values stay on the device. If no layer came before, two slots are allocated
- * from the freed memory, so at least three layers are moved. Layers return one by one, the last one first,
- * when enough memory has been free for a while.
+ * 64th of it free (exec/cuda/share.c). If less than a 256th is free, another program takes memory: then what
+ * is resident of the first layers is moved out until a 128th is free. Weights that only the device has are
+ * copied back to RAM first. Then their memory is freed, and they come for every pass, which is slower. The
+ * bits stay the same, because their keys and values stay on the device. The slots become as large as a layer,
+ * from the freed memory. Layers return one by one, the last one first, when enough memory has been free for a
+ * while.
  *
  * A pass fails only if there is no memory for the slots after all layers were moved out. */
 #include "weights/device_store_parts.h"
@@ -18,8 +18,11 @@
 enum { CHECK_MS = 100, CALM = 5 /* checks */, LOW = 256, ENOUGH = 128 /* parts of the device */ };
 enum { LARGE = 1 << 20, PIECE = 2 << 20 /* bytes: large memory is given in such pieces */ };
 
+/* What the resident part of block b takes by the decision. */
 static uint64_t freed_bytes(const device_store *s, int b) {
-    const uint64_t bytes = s->blocks[b].bytes;
+    uint64_t bytes = 0;
+    for (int i = s->blocks[b].first; i < s->blocks[b + 1].first; i++)
+        bytes += s->matrices[i]->planned ? 0 : s->sizes[i];
     return bytes < LARGE ? bytes : (bytes + PIECE - 1) / PIECE * PIECE;
 }
 
@@ -28,49 +31,40 @@ static int next_of(const device_store *s) {
     const store_moved *d = &s->moved;
     const int n_block = layout_n_block(s->layout);
     int b = d->n > 0 ? d->blocks[d->n - 1] + 1 : 1;
-    while (b < n_block - 1 && s->blocks[b].comes)
+    while (b < n_block - 1 && !s->blocks[b].memory.at)
         b++;
     return b < n_block - 1 ? b : -1;
 }
 
-/* Bytes of a slot for any layer. */
-static uint64_t layer_slot(const device_store *s) {
-    uint64_t max = 0;
-    for (int b = 1; b < layout_n_block(s->layout) - 1; b++)
-        max = NUM_MAX(max, s->blocks[b].bytes);
-    return max;
-}
-
-static void set_comes(device_store *s, int b, bool comes) {
-    s->blocks[b].comes = comes;
-    s->blocks[b].loaded = false;
-    s->n_coming += comes ? 1 : -1;
+static void divide(device_store *s, int b, bool all) {
+    store_unlock(s, b);
+    store_divide(s, b, all);
     s->n_change++;
-    store_forget(s, b);
-    if (s->copied[b])
-        pager_set_copied(s->pager, b, false);
 }
 
 static nib_status move_out(device_store *s, int b, nib_error *err) {
     NIB_TRY(store_return(s, b, err));
     memory_region_close(&s->blocks[b].memory);
-    set_comes(s, b, true);
+    divide(s, b, true);
+    store_tell_pager(s, b);
     store_lock(s, b);
     return NIB_OK;
 }
 
 static nib_status move_in(device_store *s, int b, nib_error *err) {
-    NIB_TRY(store_take(s, b, err));
-    store_unlock(s, b);
-    set_comes(s, b, false);
-    return NIB_OK;
+    divide(s, b, false);
+    const nib_status status = store_take(s, b, err);
+    if (status != NIB_OK)
+        divide(s, b, true);
+    store_lock(s, b);
+    return status;
 }
 
 /* Moves the next layer out. *found: there was one. */
 static nib_status move_one(device_store *s, uint64_t *given, bool *found, nib_error *err) {
     store_moved *d = &s->moved;
     const int b = next_of(s);
-    *found = b >= 0 && (!s->slots.memory.at || s->blocks[b].bytes <= s->slot_bytes);
+    *found = b >= 0;
     if (!*found)
         return NIB_OK;
     NIB_TRY(move_out(s, b, err));
@@ -84,7 +78,8 @@ static nib_status open_slots(device_store *s, uint64_t *given, nib_error *err) {
     nib_status status = NIB_OK;
     bool found = true;
     while (found && s->n_coming > 0 && !s->slots.memory.at) {
-        s->slot_bytes = NUM_MAX(s->slot_bytes, layer_slot(s));
+        if (s->moved.n > 0)
+            s->slot_bytes = NUM_MAX(s->slot_bytes, store_layer_slot(s));
         status = store_open_slots(s, err);
         if (status == NIB_OK)
             break;
@@ -100,8 +95,11 @@ static nib_status shrink(device_store *s, uint64_t wanted, nib_error *err) {
     const int before = s->moved.n;
     uint64_t given = 0;
     char text[32];
-    if (!s->slots.memory.at)
-        wanted += DEVICE_BLOCKS * layer_slot(s);
+    store_empty_slots(s);
+    if (next_of(s) >= 0 && s->slots.memory.bytes < DEVICE_BLOCKS * store_layer_slot(s)) {
+        wanted += DEVICE_BLOCKS * store_layer_slot(s) - s->slots.memory.bytes;
+        store_close_slots(s);
+    }
     for (bool found = true; found && given < wanted;)
         NIB_TRY(move_one(s, &given, &found, err));
     NIB_TRY(open_slots(s, &given, err));
@@ -111,25 +109,35 @@ static nib_status shrink(device_store *s, uint64_t wanted, nib_error *err) {
     return NIB_OK;
 }
 
+/* Bytes that the slots have more than by the decision. */
+static uint64_t slots_excess(const device_store *s) {
+    return DEVICE_BLOCKS * (s->slot_bytes - s->planned_slot);
+}
+
 /* Number of layers that return at once. It is all of them if they need the memory of the slots. */
 static int n_returning(const device_store *s) {
     const store_moved *d = &s->moved;
-    return !d->had_slots && d->n <= DEVICE_BLOCKS + 1 ? d->n : 1;
+    uint64_t all = 0;
+    for (int i = 0; i < d->n; i++)
+        all += freed_bytes(s, d->blocks[i]);
+    return all <= slots_excess(s) + freed_bytes(s, d->blocks[0]) ? d->n : 1;
 }
 
 static nib_status grow(device_store *s, uint64_t spare, nib_error *err) {
     store_moved *d = &s->moved;
     const int n = n_returning(s);
-    const bool slots = n == d->n && !d->had_slots;
+    const bool slots = n == d->n;
     uint64_t wanted = 0, given = 0;
     nib_status status = NIB_OK;
     for (int i = 0; i < n; i++)
         wanted += freed_bytes(s, d->blocks[d->n - 1 - i]);
-    if (wanted > spare + (slots ? DEVICE_BLOCKS * s->slot_bytes : 0))
+    if (wanted > spare + (slots ? slots_excess(s) : 0))
         return NIB_OK;
     store_empty_slots(s);
-    if (slots)
+    if (slots) {
         store_close_slots(s);
+        s->slot_bytes = s->planned_slot;
+    }
     for (int i = 0; i < n && status == NIB_OK; i++) {
         nib_error why;
         status = move_in(s, d->blocks[d->n - 1], &why);

@@ -10,16 +10,19 @@ typedef struct store_weight {
     int reader;  /* 1 + the only block that reads it; 0: no block, -1: several blocks */
     bool placed;
     bool exclusive; /* a matrix that one block reads: in the region or a slot of that block */
+    bool comes;     /* with `exclusive`: in the slot */
+    bool planned;   /* the same by the decision, while no other program needs the memory */
     bool arriving;  /* its copy is queued, what follows it is not */
     bool loaded;
 } store_weight;
 
 typedef struct store_block {
-    uint64_t bytes;       /* of its exclusive matrices; of block 0: of its tables */
-    memory_region memory; /* of these, if they are resident */
-    bool comes;           /* they come for each visit */
+    int first;            /* of its exclusive matrices in device_store.matrices */
+    uint64_t bytes;       /* of these; of block 0: of its tables */
+    uint64_t coming;      /* of these, the bytes that come for each visit */
+    memory_region memory; /* of the others */
     bool loaded;          /* its resident weights are */
-    bool only_here;       /* RAM no longer has its matrices */
+    bool only_here;       /* RAM no longer has pages that the device keeps */
     uint64_t seen;        /* device_store.n_change when its views were made */
 } store_block;
 
@@ -33,7 +36,6 @@ typedef struct locked_pages {
 /* Blocks that were moved out because another program needs the memory. */
 typedef struct store_moved {
     int *blocks, n;    /* [n] in ascending order */
-    bool had_slots;    /* some blocks came before the first one was moved */
     double checked_at; /* seconds (time_now) */
     int n_calm;        /* consecutive checks that found enough free memory */
 } store_moved;
@@ -42,16 +44,19 @@ struct device_store {
     const layout *layout;
     const device_kind *kind;
     device_store_setup setup;
-    store_weight *weights; /* [all weights], indexed as in page_layout.places */
-    store_block *blocks;   /* [n_block] */
-    view *views;           /* [all weights] */
-    bool *copied;          /* [n_block]: device_store_copied */
+    store_weight *weights;   /* [all weights], indexed as in page_layout.places */
+    store_block *blocks;     /* [n_block + 1] */
+    store_weight **matrices; /* [n_matrix]: device_store_matrices */
+    uint64_t *sizes;         /* [n_matrix]: their bytes */
+    int n_matrix;
+    view *views;  /* [all weights] */
+    bool *copied; /* [all pages]: device_store_copied */
     uint64_t fixed_bytes;
     memory_region fixed;
     device_blocks slots;
-    uint64_t slot_bytes;
-    int n_coming;
-    const bool *on_host; /* device_store_leave */
+    uint64_t slot_bytes, planned_slot; /* now; by the decision */
+    int n_coming;                      /* blocks of which something comes */
+    const bool *on_host;               /* device_store_leave */
     bool alone;
     bool layers_only;  /* the first and the last block, and what is always resident, stay the pager's */
     pager *pager;      /* source of the weights; NULL: nothing was loaded yet */
@@ -78,7 +83,12 @@ void store_each_table(const device_store *s, store_weight_fn fn, void *user);
 uint64_t store_bytes(const device_store *s, const weight *w, int64_t n_row);
 /* The memory of a resident weight. */
 uint8_t *store_at(const device_store *s, const store_weight *g);
-/* Takes the memory of block b's matrices. */
+/* Sets which matrices of block b come: all of them, or those of the decision. Its region and the slots have
+ * no content afterwards. */
+void store_divide(device_store *s, int b, bool all);
+/* Bytes of a slot for any layer as a whole. */
+uint64_t store_layer_slot(const device_store *s);
+/* Takes the memory of block b's resident matrices. */
 nib_status store_take(device_store *s, int b, nib_error *err);
 /* Opens the slots, if some blocks come. */
 nib_status store_open_slots(device_store *s, nib_error *err);
@@ -94,9 +104,9 @@ nib_status store_load_slot(void *user, device_block *to, const visit *v, const v
                            nib_error *err);
 /* Copies the matrices of block b, which only the device has, back to RAM. */
 nib_status store_return(device_store *s, int b, nib_error *err);
-/* The block's own matrices are loaded again at its next visit. */
-void store_forget(device_store *s, int b);
-/* Page-locks, or unlocks, the pages in RAM of block b; b < 0: of all blocks. */
+/* Tells the pager which pages block b's visits fetch: those with matrices that come. */
+void store_tell_pager(const device_store *s, int b);
+/* Page-locks, or unlocks, the pages in RAM that block b needs; b < 0: of all blocks. */
 void store_lock(device_store *s, int b);
 void store_unlock(device_store *s, int b);
 

@@ -116,7 +116,7 @@ static nib_status make_tables(pager *p, const layout *lay, nib_error *err) {
     p->views = mem_calloc((size_t)l->first_weight[l->n_block] + 1, sizeof *p->views);
     p->streamed.pages = mem_calloc((size_t)l->first_use[l->n_block] + 1, sizeof *p->streamed.pages);
     p->streamed.first = mem_calloc((size_t)l->n_block + 1, sizeof *p->streamed.first);
-    p->streamed.copied = p->copied = mem_calloc((size_t)l->n_block, sizeof *p->copied);
+    p->streamed.copied = p->copied = mem_calloc((size_t)l->n_page + 1, sizeof *p->copied);
     if (!p->state || !p->views || !p->streamed.pages || !p->streamed.first || !p->copied)
         return nib_fail_nomem(err, p->tables, "the pager's tables");
     return NIB_OK;
@@ -162,40 +162,29 @@ void pager_close(pager *p) {
     mem_free(p);
 }
 
-/* Whether page i belongs to block b and is read by products; with `tables`, any page of block b. */
-static bool is_of(const pager *p, int i, int b, bool tables) {
-    return p->layout.pages[i].block == b && (tables || !p->layout.pages[i].table) && p->state[i].resident;
+/* Whether page i is resident and passes the filter. */
+static bool is_of(const pager *p, int i, const page_filter *of) {
+    return p->layout.pages[i].block == of->block && p->state[i].resident &&
+           (!of->pages || of->pages[i] == of->in);
 }
 
-static bool next_range(const pager *p, int b, bool tables, int *i, void **at, uint64_t *bytes) {
-    while (*i < p->layout.n_page && !is_of(p, *i, b, tables))
+bool pager_resident(const pager *p, page_filter of, int *i, void **at, uint64_t *bytes) {
+    while (*i < p->layout.n_page && !is_of(p, *i, &of))
         ++*i;
     if (*i == p->layout.n_page)
         return false;
     uint8_t *first = p->state[*i].resident;
-    for (*bytes = 0;
-         *i < p->layout.n_page && is_of(p, *i, b, tables) && p->state[*i].resident == first + *bytes; ++*i)
+    for (*bytes = 0; *i < p->layout.n_page && is_of(p, *i, &of) && p->state[*i].resident == first + *bytes;
+         ++*i)
         *bytes += p->layout.pages[*i].bytes;
     *at = first;
     return true;
 }
 
-bool pager_resident(const pager *p, int b, int *i, void **at, uint64_t *bytes) {
-    return next_range(p, b, false, i, at, bytes);
-}
-
-static uint64_t resident_bytes(const pager *p, int b) {
+uint64_t pager_drop(pager *p, page_filter of) {
     uint64_t bytes, sum = 0;
     void *at;
-    for (int i = 0; next_range(p, b, true, &i, &at, &bytes);)
-        sum += bytes;
-    return sum;
-}
-
-uint64_t pager_drop_copied(pager *p, int b) {
-    uint64_t bytes, sum = 0;
-    void *at;
-    for (int i = 0; next_range(p, b, true, &i, &at, &bytes); sum += bytes)
+    for (int i = 0; pager_resident(p, of, &i, &at, &bytes); sum += bytes)
         mem_discard(at, (size_t)bytes);
     memory_region_untouch(&p->resident, sum);
     return sum;
@@ -203,9 +192,13 @@ uint64_t pager_drop_copied(pager *p, int b) {
 
 void *pager_restored(pager *p, int b, int w) {
     const uint8_t *at = pager_views(p, b)[w].data;
-    return p->map + (at - p->map);
+    return at ? p->map + (at - p->map) : NULL;
 }
 
-void pager_restore(pager *p, int b) {
-    memory_region_touch(&p->resident, p->resident.touched + resident_bytes(p, b));
+void pager_restore(pager *p, page_filter of) {
+    uint64_t bytes, sum = 0;
+    void *at;
+    for (int i = 0; pager_resident(p, of, &i, &at, &bytes);)
+        sum += bytes;
+    memory_region_touch(&p->resident, p->resident.touched + sum);
 }

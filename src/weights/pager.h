@@ -104,15 +104,21 @@ void pager_close(pager *p); /* NULL is fine */
 void pager_begin(pager *p, const visits *pass);
 void pager_end(pager *p);
 
-/* Iterates over the resident byte ranges of a block's matrices, which never move. *i starts at 0; false: no
- * more ranges. */
-bool pager_resident(const pager *p, int block, int *i, void **at, uint64_t *bytes);
-/* Frees the RAM of these pages and of the block's tables, because a device has copies of them. They are not
- * read until pager_restore, after which the caller writes them again. Returns their bytes, which stay charged
- * to the ledger. To be called between two passes, or in the block's visit. */
-uint64_t pager_drop_copied(pager *p, int block);
-void pager_restore(pager *p, int block);
-/* The memory of weight w of a restored block, which is resident as a whole. */
+/* Resident pages of a block: those that are marked in `pages` [all pages], or with `in` false the others;
+ * pages NULL: all. */
+typedef struct page_filter {
+    int block;
+    const bool *pages;
+    bool in;
+} page_filter;
+/* Iterates over the byte ranges of such pages, which never move. *i starts at 0; false: no more ranges. */
+bool pager_resident(const pager *p, page_filter of, int *i, void **at, uint64_t *bytes);
+/* Frees the RAM of such pages, because a device has copies of them. They are not read until pager_restore,
+ * after which the caller writes them again. Returns their bytes, which stay charged to the ledger. To be
+ * called between two passes, or in the block's visit. */
+uint64_t pager_drop(pager *p, page_filter of);
+void pager_restore(pager *p, page_filter of);
+/* The memory of weight w of a restored block; NULL: it is not resident as a whole. */
 void *pager_restored(pager *p, int block, int w);
 /* The block's views, one for each of its weights in order (shared weights too). data is NULL for a matrix
  * that is not wholly resident: products fetch it, and tables are looked up by row (pager_read_row). */
@@ -122,9 +128,9 @@ void pager_pin(pager *p, const visit *at, const visits *rest, const view **views
 void pager_unpin(pager *p);
 /* Whether passes read pages of block b from disk. */
 bool pager_reads(const pager *p, int block);
-/* copied: a device has copies of all streamed pages of the block, so they are not fetched and not
- * prefetched. To be called between two passes, or in the block's visit. */
-void pager_set_copied(pager *p, int block, bool copied);
+/* copied: a device has what products read of this weight's pages, so they are not fetched and not prefetched.
+ * To be called between two passes, or in the block's visit. */
+void pager_set_copied(pager *p, int block, int w, bool copied);
 
 /* A matrix that is not wholly resident, in pieces of rows, which are fetched and released one after the other
  * in order, while its block is pinned. */

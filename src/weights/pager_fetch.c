@@ -51,11 +51,16 @@ void pager_unpin(pager *p) {
 }
 
 bool pager_reads(const pager *p, int b) {
-    return p->streamed.first[b + 1] > p->streamed.first[b] && !atomic_load(&p->copied[b]);
+    for (int i = p->streamed.first[b]; i < p->streamed.first[b + 1]; i++)
+        if (!atomic_load(&p->copied[p->streamed.pages[i]]))
+            return true;
+    return false;
 }
 
-void pager_set_copied(pager *p, int b, bool copied) {
-    atomic_store(&p->copied[b], copied);
+void pager_set_copied(pager *p, int b, int w, bool copied) {
+    const weight_place *at = page_layout_place(&p->layout, b, w);
+    for (int i = 0; i < at->n_page; i++)
+        atomic_store(&p->copied[at->first_page + i], copied);
 }
 
 /* Number of resident pages of the matrix; they are its first ones. */

@@ -53,7 +53,7 @@ struct pager {
     page_state *state;    /* [n_page] */
     view *views;          /* [n_weight] */
     visit_pages streamed; /* the pages of layout.uses that are not resident */
-    atomic_bool *copied;  /* [n_block]: the array of streamed.copied */
+    atomic_bool *copied;  /* [n_page]: the array of streamed.copied */
     memory_region resident;
     uint8_t *map; /* memory of `resident`: vectors, then the resident pages; if all are resident, the image */
     uint64_t map_bytes;

@@ -1,8 +1,9 @@
 /* visit_pages.h - the pages that a list of visits reads, in order. The ring prefetches by it, and the bytes
  * of a pass are counted by it.
  *
- * A visit uses every streamed page of its block. If the next visit is of the same block, the first pages stay
- * in the ring: all of them if they fit, else as many as leave a window of slots for the others. */
+ * A visit uses every streamed page of its block that no device has. If the next visit is of the same block,
+ * the first pages stay in the ring: all of them if they fit, else as many as leave a window of slots for the
+ * others. */
 #ifndef NIB_WEIGHTS_VISIT_PAGES_H
 #define NIB_WEIGHTS_VISIT_PAGES_H
 
@@ -15,7 +16,7 @@ typedef struct visit_pages {
     int *first; /* [n_block + 1]: index of each block's first page in `pages` */
     int n_slot; /* of the ring */
     const atomic_bool
-        *copied; /* [n_block]: a device has this block's pages, so they are not read; NULL: no block */
+        *copied; /* [all pages]: a device has this page's matrices, so it is not read; NULL: no page */
 } visit_pages;
 
 /* Number of a block's n pages that stay in the ring until its next consecutive visit. */
