@@ -3,7 +3,10 @@
  * (support/fakecuda.h), whose bits are the processor's for generated rows and others for prompts, so logits
  * do not depend on the device of a layer. An error (in the residual stream, in copies of keys and values, in
  * caps, in the device of a row) changes them. */
+#include "base/mem.h"
+#include "engine/engine.h"
 #include "kernels/cuda_load.h"
+#include "profile/hardware.h"
 #include "support/engine.h"
 #include "support/fakecuda.h"
 #include "support/logits.h"
@@ -362,6 +365,59 @@ static void a_lost_device(void **state) {
     lose_device(path, min + (all - min) / 2);
 }
 
+/* A machine whose link is so slow that the processor attends to all keys and values in host memory; else the
+ * usual one. */
+static void slow_link(bool slow) {
+    const rate some = {1e10, 1e10, 1e10};
+    const hardware h = {.memory = {{1, some}},
+                        .n_memory = 1,
+                        .kernels = {{8, false, some, some, some, some}},
+                        .n_kernel = 1,
+                        .n_thread = 1,
+                        .pack = some,
+                        .link = slow ? 1e6 : 1e10,
+                        .barrier_s = 1e-6,
+                        .seconds = 1};
+    nib_error err = {0};
+    machine here;
+    machine_detect(&here);
+    setenv("XDG_CACHE_HOME", temp_path("in-place-cache"), 1);
+    char *path = hardware_path(&here);
+    hardware back;
+    if (hardware_save(path, &here, &h, &err) || hardware_load(path, &here, &back, &err))
+        fail_msg("%s", err.message);
+    mem_free(path);
+}
+
+/* Blocks are cut at attention, in the decoding of one sequence and of several. */
+static void attends_on_the_processor(void **state) {
+    (void)state;
+    static float whole[N_REACH][N_VOCAB], part[N_REACH][N_VOCAB];
+    const char *path = tiny_model("in-place-attends.gguf", &small);
+    uint64_t all;
+    n_sequence = 65; /* no layer is in place */
+    slow_link(true);
+    walk(path, NIB_AUTO, whole[0]);
+    const uint64_t min = min_vram(path, &all);
+    for (int i = 0; i < 3; i++) {
+        const uint64_t vram = min + (all - min) / 4 * (uint64_t)i;
+        nib_engine *e = must_open(path, vram);
+        const offload_split *split = engine_parts_of(e).step->backend->split;
+        assert_true(split->n_attended > 0 && split->n_attended == split->n_staged && !split->n_in_place);
+        must_close(e);
+        late_seed = (uint32_t)i + 5;
+        assert_true(walk(path, vram, part[0]).moved > 0); /* for prompts */
+        assert_memory_equal(whole, part, sizeof whole);
+    }
+    static int32_t answered[N_REQUEST][N_ANSWER], got[N_REQUEST][N_ANSWER];
+    answers(path, NIB_AUTO, answered);
+    answers(path, min, got);
+    assert_memory_equal(answered, got, sizeof got);
+    lose_device(path, min);
+    slow_link(false);
+    n_sequence = N_SESSION;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sequence),
@@ -372,6 +428,7 @@ int main(void) {
         cmocka_unit_test(from_disk_once),
         cmocka_unit_test(engines_share_the_driver),
         cmocka_unit_test(a_lost_device),
+        cmocka_unit_test(attends_on_the_processor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,6 +148,17 @@ static bool one_by_one(visits *v, visit *out) {
     return true;
 }
 
+/* Two halves of the rows go through each layer in three parts, interleaved. */
+static bool in_parts(visits *v, visit *out) {
+    static bool cut[N_BLOCK];
+    for (int b = 1; b < N_BLOCK - 1; b++)
+        cut[b] = true;
+    v->cut = cut;
+    v->n_cut = v->n_cell;
+    v->by_role = v->whole = true;
+    return visits_by_block(v, out);
+}
+
 /* ---- the same answers ---- */
 
 static float expected[N_SEQUENCE][N_VOCAB], expected_next[N_SEQUENCE][N_VOCAB];
@@ -164,6 +175,11 @@ static void as_usual(world *w) {
 /* A prompt in each order is followed by a token in the usual order, and the reverse. */
 static void check_all(world *w) {
     static const visit_next_fn orders[] = {zig_zag, one_by_one};
+    begin_prompts(w);
+    for (int i = 0; i < N_SEQUENCE; i++)
+        w->segments[i].generated = true;
+    run(w, (pass){.order = in_parts});
+    assert_memory_equal(w->logits, expected, sizeof expected);
     for (int i = 0; i < 2; i++)
         for (int stages = 1; stages <= 4; stages += slow_step(3)) {
             begin_prompts(w);

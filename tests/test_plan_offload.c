@@ -365,6 +365,62 @@ static void a_plan_is_followed(void **state) {
     offload_split_clear(&s);
 }
 
+/* Of layers whose keys and values are in RAM, the processor attends in so many that neither it nor the link
+ * waits for the other; a plan that is followed says how many. */
+static void processor_attends(void **state) {
+    (void)state;
+    enum { N = 12 };
+    plan_rates r = usual();
+    offload_block blocks[N] = {{.bytes = 0}};
+    offload_place places[N] = {OFFLOAD_RESIDENT};
+    for (int b = 1; b < N; b++)
+        blocks[b] = (offload_block){.bytes = 10 * MIB, .cache = b < N - 1 ? 4 * MIB : 0};
+    offload_question q = {.blocks = blocks,
+                          .n_block = N,
+                          .layer = layer,
+                          .capacity = (uint64_t)600 * MIB,
+                          .n_page = 100,
+                          .page = (uint64_t)40 * MIB,
+                          .n_page_each = 10,
+                          .n_sequence = 10,
+                          .stages = true,
+                          .one_cache = true};
+    offload_split s;
+    nib_error err;
+    const struct {
+        double ram, attend;
+        bool codes;
+        int least, most;
+    } cases[] = {
+        {1e12, 0, false, 8, 10}, {1e12, 50e9, true, 4, 6}, {1e12, 25e9, true, 3, 4}, {60e9, 1, true, 0, 0}};
+    for (size_t i = 0; i < NUM_COUNT(cases); i++) {
+        r.ram_read = cases[i].ram;
+        r.attend_codes = cases[i].attend;
+        for (int b = 1; b < N - 1; b++)
+            blocks[b].newest = cases[i].codes ? 4096 : 0;
+        q.newest = cases[i].codes ? 10 * 4096 : 0;
+        q.attends = true;
+        if (offload_split_make(&q, &r, &s, &err))
+            fail_msg("%s", err.message);
+        assert_true(s.n_staged >= 9);
+        assert_in_range(s.n_attended, cases[i].least, cases[i].most);
+        for (int b = 0; b < N; b++)
+            assert_true(s.staged[b] || !s.attended[b]);
+        offload_split_clear(&s);
+    }
+    q.places = places;
+    q.n_attended = 7;
+    if (offload_split_make(&q, &r, &s, &err))
+        fail_msg("%s", err.message);
+    assert_int_equal(s.n_attended, 7);
+    offload_split_clear(&s);
+    q.places = NULL;
+    q.attends = false;
+    assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_OK);
+    assert_int_equal(s.n_attended, 0);
+    offload_split_clear(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_work),
@@ -380,6 +436,7 @@ int main(void) {
         cmocka_unit_test(parts_for_windows_are_counted),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(a_plan_is_followed),
+        cmocka_unit_test(processor_attends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,6 +95,46 @@ static void roles(void **state) {
         assert_true(v.generated == (v.row < 3));
 }
 
+/* "block:first+rows", @: where its rows are in registers; b, a, r: the part before attention, it, the rest.
+ */
+static void print_parts(visits list, char *out, size_t size) {
+    size_t n = 0;
+    visit v;
+    while (visits_next(&list, &v) && n < size) {
+        n += (size_t)snprintf(out + n, size - n, "%s%d:%d+%d", n ? " " : "", v.block, (int)v.row,
+                              (int)v.n_row);
+        if (v.part)
+            n += (size_t)snprintf(out + n, size - n, "@%d%c", (int)v.bank, " bar"[v.part]);
+    }
+}
+
+/* Two cells of generated rows go through a block that is cut; prompt rows are whole. One row is one cell. */
+static void cut_at_attention(void **state) {
+    (void)state;
+    const bool cut[4] = {false, false, true, false};
+    segment all[3] = {{.n_row = 5, .generated = true, .head_row = 4}, {.n_row = 2, .head_row = 1}};
+    char found[512];
+    segments_number(all, 2);
+    visits list = list_of(all, 2, 4);
+    list.whole = list.by_role = true;
+    list.cut = cut;
+    list.n_cut = 3;
+    print_parts(list, found, sizeof found);
+    assert_string_equal(found, "0:0+4 0:4+1 0:5+2 1:0+4 1:4+1 1:5+2 "
+                               "2:0+2@0b 2:2+1@2b 2:0+2@0a 2:0+2@0r 2:2+1@2a 2:2+1@2r "
+                               "2:3+1@0b 2:4+1@1b 2:3+1@0a 2:3+1@0r 2:4+1@1a 2:4+1@1r 2:5+2 3:0+1 3:1+1");
+    all[0].n_row = 1;
+    all[0].head_row = 0;
+    segments_number(all, 1);
+    list.n_segment = 1;
+    print_parts(list, found, sizeof found);
+    assert_string_equal(found, "0:0+1 1:0+1 2:0+1@0b 2:0+1@0a 2:0+1@0r 3:0+1");
+    int n = 0;
+    for (visit v; visits_next(&list, &v);)
+        n += v.again;
+    assert_int_equal(n, 2);
+}
+
 /* A row of a layer, and a row with logits, to its segment and its row there. */
 static void finds_rows(void **state) {
     (void)state;
@@ -209,6 +249,7 @@ int main(void) {
         cmocka_unit_test(one_segment),
         cmocka_unit_test(several_segments),
         cmocka_unit_test(roles),
+        cmocka_unit_test(cut_at_attention),
         cmocka_unit_test(finds_rows),
         cmocka_unit_test(finds_rows_of_many),
         cmocka_unit_test(stays_with_a_block),

@@ -157,6 +157,7 @@ backend_setup core_backend_setup(const engine_core *e, int n_thread) {
                        .a16 = e->resolved.activation == 16,
                        .fuse = !e->requested.no_fuse,
                        .max_layers = e->requested.gpu_layers,
+                       .n_attended = e->resolved.n_attended,
                        .sliced = e->requested.bf16_tiles,
                        .whole_head = e->requested.shortlist == NIB_SHORTLIST_OFF,
                        .sketch = e->requested.shortlist == NIB_SHORTLIST_ON,

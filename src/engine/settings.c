@@ -155,6 +155,7 @@ static nib_status take_residuals(settings *s, const plan *p, const nib_engine_op
 nib_status settings_take_plan(settings *s, const plan *p, const nib_engine_options *requested,
                               const logger *log, nib_error *err) {
     NIB_TRY(check_sizes(p, err));
+    s->n_attended = p->device.n_attended;
     if (p->n_ctx > 0 && s->n_ctx > p->n_ctx)
         return nib_fail(err, NIB_E_USAGE,
                         "the plan is for a context of %lld positions, %lld were requested: make a plan "

@@ -25,6 +25,7 @@ typedef struct settings {
     uint8_t *kv_types;     /* the list of `formats`; NULL: all layers have one */
     int activation;        /* bits; 0: 8, or the plan's bits of each block */
     bool is_resolved;      /* sizes are final */
+    int n_attended;        /* a plan's (plan_device) */
     int32_t n_best;        /* logits of the shortlist; 0: all logits, no shortlist */
     int64_t n_draft;       /* proposed tokens of a sequence with memory for their logits */
     int64_t k_chunk;       /* maximum channels of each 1,024 with residuals; 0: no residuals */

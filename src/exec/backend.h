@@ -46,6 +46,7 @@ typedef struct backend_setup {
     bool a16;                /* some blocks have 16 */
     bool fuse;               /* execute the programs' rewrites (op.fuse); the answers are the same */
     int max_layers;          /* maximum number of layers whose weights a device keeps; 0: as many as fit */
+    int n_attended;          /* of a plan that is followed (offload_question.n_attended) */
     bool sliced;             /* float weights by slices (linear_args.sliced), if supported */
     kv_formats kv;           /* of keys and values, with which backend_rows.n_kept was computed */
     int64_t k_chunk;         /* channels of each 1,024 that get residuals (exec/residuals.h); 0: none */
@@ -88,7 +89,8 @@ typedef struct backend_pass {
     int32_t n_best; /* 0: all logits are needed; otherwise the largest of each row (read_best) */
     const logit_processor *processor; /* with n_best; NULL: no changes */
     const hidden_receiver *hidden;    /* receives hidden states, and no logits are computed; NULL: none */
-    const canceller *cancel;          /* polled during the computation; NULL: never */
+    bool attends; /* its visits are only parts with attention, whose inputs are put into registers */
+    const canceller *cancel; /* polled during the computation; NULL: never */
 } backend_pass;
 
 /* One visit: rows of the pass and a block. It and its weights are valid during the call. */
@@ -155,6 +157,9 @@ typedef struct backend_kind {
     nib_status (*run)(backend *b, const backend_run *r, nib_error *err);
     void (*end)(backend *b);
 
+    /* The memory of a register's rows from `row` on, [rows, its width]: what a part of a visit reads is put
+     * there before it, and its results are there after it. NULL: it is not the host's. */
+    float *(*register_at)(backend *b, reg r, int64_t row);
     /* Reads or writes the residual stream of n_row rows of the pass, [n_row, the width of REG_X]. *out is
      * host memory of the back end, valid until its next call. The stream persists to the next pass unless the
      * head was run. */
@@ -209,6 +214,8 @@ struct backend {
      * False: all rows have the same bits. It is decided when memory is first reserved, like `split`. */
     bool by_role;
     int64_t max_generated; /* with by_role: maximum generated rows of a pass; 0: those of all rows */
+    const bool *cut;       /* with by_role, [n_block]: visits.cut; NULL: no block is cut. Decided likewise */
+    int64_t n_cut;         /* visits.n_cut */
     backend_rows rows;     /* the argument of the last `reserve` */
 };
 

@@ -102,6 +102,8 @@ static visits visits_of(const stepper *s, const pass *p) {
                     .whole = looked_at || pager_streams(s->pager),
                     .apart = looked_at || p->apart,
                     .by_role = s->backend->by_role,
+                    .cut = s->backend->cut,
+                    .n_cut = s->backend->n_cut,
                     .held = p->layer || s->backend->device != device_host()};
 }
 

@@ -231,7 +231,7 @@ static bool is_there(device_cuda *c, const void *p) {
 
 nib_status device_cuda_lane(device *d, device_lane lane, cuda_stream *out, nib_error *err) {
     device_cuda *c = (device_cuda *)(void *)d;
-    const bool apart = lane != DEVICE_COMPUTE && lane != DEVICE_LOAD && lane != DEVICE_STORE;
+    const bool apart = lane != DEVICE_COMPUTE && lane != DEVICE_LOAD;
     NIB_TRY(device_cuda_enter(d, err));
     if (apart && !c->lanes[lane].stream)
         NIB_TRY(

@@ -59,17 +59,19 @@ double plan_device_prompt_seconds(const plan_question *q, int b) {
     return (q->blocks[b].is_layer ? many : 0) + (is_away(q, b) ? bytes_of(q, b) / q->rates.link : 0);
 }
 
-/* The parts of the KV cache that the processor reads, and that come over the link to the GPU. */
+/* The parts of the KV cache that the processor reads in its own layers and in those of the GPU, and that come
+ * over the link. */
 typedef struct cache_parts {
-    double in_place, staged;
+    double in_place, staged, attended;
 } cache_parts;
 static cache_parts cache_parts_of(const plan_question *q) {
     const offload_question *of = q->device;
-    cache_parts p = {0, 0};
+    cache_parts p = {0, 0, 0};
     for (int b = 0; b < of->n_block && of->page > 0; b++) {
         const double share = (double)of->blocks[b].cache / (double)of->page;
         p.in_place += q->split->place[b] == OFFLOAD_IN_PLACE ? share : 0;
-        p.staged += q->split->staged[b] ? share : 0;
+        p.staged += q->split->staged[b] && !q->split->attended[b] ? share : 0;
+        p.attended += q->split->attended[b] ? share : 0;
     }
     return p;
 }
@@ -114,6 +116,11 @@ static void add_block(const plan_question *q, const plan_decision *d, int b, dev
     w->disk += part * (d->packed || !own->bytes ? 1 : (double)own->file_bytes / (double)own->bytes);
 }
 
+/* Bytes of keys and values a second to which the processor attends. */
+static double attend_rate(const plan_question *q) {
+    return q->device->newest ? q->rates.attend_codes : q->rates.ram_read;
+}
+
 static device_work work_of(const plan_question *q, const plan_decision *d) {
     const double positions = (double)q->n_prompt + (double)q->n_gen / 2;
     const double cache = (double)d->cache->position * positions;
@@ -123,11 +130,12 @@ static device_work work_of(const plan_question *q, const plan_decision *d) {
     for (visit v; visits_next(&token, &v);)
         if (d->choice[v.block] >= 0)
             add_block(q, d, v.block, &w);
-    w.vram += cache * (1 - part.in_place);
-    w.gpu_s += cache * (1 - part.in_place) / q->rates.vram_read;
+    const double here = part.in_place + part.attended;
+    w.vram += cache * (1 - here);
+    w.gpu_s += cache * (1 - here) / q->rates.vram_read;
     w.link += cache * part.staged;
-    w.ram += cache * part.in_place + w.link;
-    w.cpu_s += cache * part.in_place / q->rates.ram_read;
+    w.ram += cache * here + w.link;
+    w.cpu_s += cache * part.in_place / q->rates.ram_read + cache * part.attended / attend_rate(q);
     return w;
 }
 

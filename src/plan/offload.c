@@ -132,6 +132,49 @@ static int n_cache(const offload_question *q) {
     return n;
 }
 
+/* Seconds for which a layer's attention on the processor lasts longer than its bytes: the GPU is computing
+ * what goes down and what comes up, and the first and the last of two cells do not overlap. */
+#define ATTEND_TURN 2e-4
+
+/* Bytes that a pass of generated rows reads. Sequences have an eighth fewer positions in the mean of their
+ * lives than there is memory for: of the last page a half, and of the answer a half. */
+typedef struct pass_bytes {
+    double weights, kv; /* weights that cross the link; keys and values in host memory */
+} pass_bytes;
+static pass_bytes bytes_of(const offload_question *q, const offload_split *s) {
+    pass_bytes sum = {0, 0};
+    for (int b = 1; b < q->n_block; b++) {
+        sum.weights += s->place[b] == OFFLOAD_STREAMED ? (double)q->blocks[b].bytes : 0;
+        if (s->staged[b])
+            sum.kv += 0.875 * (double)(q->n_page * q->blocks[b].cache + q->n_table * q->blocks[b].newest);
+    }
+    return sum;
+}
+
+/* Seconds of the link, of the processor, or of the memory that both read, whichever are most, if the
+ * processor attends in n of the staged layers. */
+static double seconds_of_pass(const offload_question *q, const plan_rates *r, const offload_split *s, int n) {
+    const pass_bytes all = bytes_of(q, s);
+    const double here = n > 0 ? all.kv * n / s->n_staged : 0;
+    const double link = (all.weights + all.kv - here) / r->link;
+    const double host = n > 0 ? here / (q->newest ? r->attend_codes : r->ram_read) + n * ATTEND_TURN : 0;
+    const double ram = r->ram_read > 0 ? (all.weights + all.kv) / r->ram_read : 0;
+    return NUM_MAX(NUM_MAX(link, host), ram);
+}
+
+/* Lets the processor attend in as many of the staged layers as makes a pass fastest, or as a plan says,
+ * spread evenly. */
+static void attend(const offload_question *q, const plan_rates *r, offload_split *s) {
+    int best = q->places && q->attends ? NUM_MIN(q->n_attended, s->n_staged) : 0, i = 0;
+    for (int n = 1; n <= s->n_staged && q->attends && !q->places; n++)
+        best = seconds_of_pass(q, r, s, n) < seconds_of_pass(q, r, s, best) ? n : best;
+    s->n_attended = best;
+    for (int b = 0; b < q->n_block; b++) {
+        s->attended[b] = s->staged[b] && before(best, s->n_staged, i + 1) != before(best, s->n_staged, i);
+        i += s->staged[b];
+    }
+}
+
 /* Stages n layers, spread evenly, so that the link also works while others compute. */
 static void stage(const offload_question *q, int n, offload_split *s) {
     const int most = max_staged(q, s);
@@ -226,6 +269,7 @@ static bool try_split(const offload_question *q, const plan_rates *r, int n_resi
     s->place[q->n_block - 1] = head ? OFFLOAD_RESIDENT : OFFLOAD_STREAMED;
     place_embedding(s);
     stage(q, n_staged, s);
+    attend(q, r, s);
     return fits(q, s);
 }
 
@@ -250,16 +294,8 @@ static bool fit_layers(const offload_question *q, const plan_rates *r, bool head
     return try_split(q, r, low, head, 0, s);
 }
 
-/* Bytes that cross the link in a pass of generated rows. Sequences have an eighth fewer positions in the mean
- * of their lives than there is memory for: of the last page a half, and of the answer a half. */
-static uint64_t link_bytes(const offload_question *q, const offload_split *s) {
-    uint64_t sum = 0, kv = 0;
-    for (int b = 1; b < q->n_block; b++) {
-        sum += s->place[b] == OFFLOAD_STREAMED ? q->blocks[b].bytes : 0;
-        if (s->staged[b])
-            kv += q->n_page * q->blocks[b].cache + q->n_table * q->blocks[b].newest;
-    }
-    return sum + kv - kv / 8;
+static double pass_seconds(const offload_question *q, const plan_rates *r, const offload_split *s) {
+    return seconds_of_pass(q, r, s, s->n_attended);
 }
 
 /* Tries to stage as few layers as fit. */
@@ -278,9 +314,9 @@ static bool fit_caches(const offload_question *q, const plan_rates *r, int n_res
     return try_split(q, r, n_resident, head, low, s);
 }
 
-/* Finds the split with staged layers that moves the fewest bytes over the link, if they are fewer than
- * `than`; of equal ones that with the most resident layers. */
-static bool fit_staged(const offload_question *q, const plan_rates *r, uint64_t than, offload_split *s) {
+/* Finds the split with staged layers in which a pass takes the fewest seconds, if they are fewer than `than`;
+ * of equal ones that with the most resident layers. */
+static bool fit_staged(const offload_question *q, const plan_rates *r, double than, offload_split *s) {
     struct {
         int n_resident, n_staged;
         bool head;
@@ -289,9 +325,9 @@ static bool fit_staged(const offload_question *q, const plan_rates *r, uint64_t 
         return false;
     for (int head = 1; head >= 0; head--)
         for (int n = max_resident(q); n >= 0; n--) {
-            if (!fit_caches(q, r, n, head, s) || link_bytes(q, s) >= than)
+            if (!fit_caches(q, r, n, head, s) || pass_seconds(q, r, s) >= than)
                 continue;
-            than = link_bytes(q, s);
+            than = pass_seconds(q, r, s);
             best.n_resident = n;
             best.n_staged = s->n_staged;
             best.head = head;
@@ -304,7 +340,7 @@ static bool fit_all(const offload_question *q, const plan_rates *r, offload_spli
     const bool may_gain = q->n_sequence > 1 && s->n_not_resident > 0 && s->n_in_place == 0;
     if (fit && !may_gain)
         return true;
-    if (fit_staged(q, r, fit ? link_bytes(q, s) : UINT64_MAX, s))
+    if (fit_staged(q, r, fit ? pass_seconds(q, r, s) : INFINITY, s))
         return true;
     return fit && (fit_layers(q, r, true, s) || fit_layers(q, r, false, s));
 }
@@ -351,6 +387,7 @@ static nib_status follow(const offload_question *q, const plan_rates *r, offload
     bool fitting = false;
     for (int n = 0; !fitting && n <= max_staged(q, s); n++) {
         stage(q, n, s);
+        attend(q, r, s);
         fitting = fits(q, s);
     }
     const int n_layer = q->n_block - 2, n_head = s->place[q->n_block - 1] != OFFLOAD_RESIDENT;
@@ -398,7 +435,8 @@ nib_status offload_split_make(const offload_question *q, const plan_rates *r, of
         return nib_fail(err, NIB_E_MODEL, "expected a model with layers, found none");
     s->place = mem_calloc((size_t)q->n_block, sizeof *s->place);
     s->staged = mem_calloc((size_t)q->n_block, sizeof *s->staged);
-    if (!s->place || !s->staged)
+    s->attended = mem_calloc((size_t)q->n_block, sizeof *s->attended);
+    if (!s->place || !s->staged || !s->attended)
         return nib_fail_nomem(err, (size_t)q->n_block * sizeof *s->place, "the blocks' places");
     NIB_TRY(split(q, r, s, err));
     add_wanted_sketch(q, s);
@@ -409,6 +447,7 @@ nib_status offload_split_make(const offload_question *q, const plan_rates *r, of
 void offload_split_clear(offload_split *s) {
     mem_free(s->place);
     mem_free(s->staged);
+    mem_free(s->attended);
     memset(s, 0, sizeof *s);
 }
 

@@ -92,6 +92,7 @@ typedef struct offload_question {
     uint64_t n_page_each;           /* pages of the longest sequence; 0: all */
     bool stages;                    /* layers that the GPU computes may have their keys and values in host
                                        memory, from where they come for each pass */
+    bool attends;                   /* or where the processor attends for generated rows */
     uint64_t session;               /* bytes of sequences besides their pages */
     uint64_t n_table, newest; /* with codes: sequences that have memory, and bytes of a page of the newest
                                  positions of each, which is part of `session` */
@@ -103,6 +104,7 @@ typedef struct offload_question {
     bool one_cache;           /* KV pages of a sequence are on one device, so no layer is computed in
                                  place */
     offload_place *places;    /* [n_block], a plan's, which are followed; NULL: decide. Freed as `blocks` */
+    int n_attended;           /* with `places`: offload_split.n_attended, of at most n_staged layers */
 } offload_question;
 
 /* The decision. */
@@ -119,6 +121,9 @@ typedef struct offload_split {
     bool *staged;                   /* [n_block]: the layer's keys and values are in host memory, and come to
                                        the GPU, which computes it */
     int n_staged;                   /* number of such layers */
+    bool *attended;                 /* [n_block]: of these, the layers in which the processor attends for
+                                       generated rows, while the GPU computes all else */
+    int n_attended;                 /* number of such layers */
     uint64_t stage_page, stage_newest; /* of the stage for their pages, and for those of layers computed in
                                           place in prompts: bytes of a page of one layer; 0: there is none.
                                           With codes: of a page of newest positions */
@@ -130,8 +135,9 @@ typedef struct offload_split {
 
 /* Makes as many layers resident as fit beside two slots for the largest of the others; if none fits, the head
  * is streamed too. If the keys and values of all sequences do not fit beside that, those of some layers are
- * staged, as many as make the bytes fewest that cross the link for a pass; also if they would fit, but for
- * several sequences weights would cross the link instead that are more bytes. NIB_E_NOFIT: the message says
+ * staged. The processor attends in some of those, so that it and the link are busy for the same time. Of all
+ * splits the one is taken in which a pass of generated rows is fastest; also if all would fit, but for
+ * several sequences weights would cross the link instead. NIB_E_NOFIT: the message says
  * how much memory is needed at least. NIB_E_USAGE: q->places are impossible. The caller clears *out in any
  * case (offload_split_clear). */
 nib_status offload_split_make(const offload_question *q, const struct plan_rates *r, offload_split *out,

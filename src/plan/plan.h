@@ -99,7 +99,8 @@ typedef struct plan_device {
     bool absent;                  /* there was no GPU: driver and activations are guesses */
     uint64_t driver, weights, kv; /* bytes of VRAM; weights: with the slots for streamed blocks */
     uint64_t activations;
-    uint64_t kv_in_ram;                     /* bytes of keys and values in host memory */
+    uint64_t kv_in_ram; /* bytes of keys and values in host memory */
+    int n_attended;     /* layers of which the processor attends to these for generated rows, for the GPU */
     int n_resident, n_streamed, n_in_place; /* blocks but the embedding */
     int64_t in_place_sequences; /* maximum number of sequences that decode together with layers in place */
     bool many_sequences;        /* generated rows have the kernels for many sequences */

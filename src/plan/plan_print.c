@@ -63,7 +63,8 @@ static json_t *budget_json(const plan *p) {
 
 static json_t *schedule_json(const plan *p) {
     json_t *of = json_object();
-    const char *attend = !plan_is_of_gpu(p) || p->device.n_in_place ? "processor" : "device";
+    const bool by_host = !plan_is_of_gpu(p) || p->device.n_in_place || p->device.n_attended;
+    const char *attend = by_host ? "processor" : "device";
     bool ok = jsonx_put(of, "kind", json_string("row")) && jsonx_put(of, "block", json_integer(1)) &&
               jsonx_put(of, "micro_batch", json_integer(1)) && jsonx_put(of, "attend", json_string(attend));
     if (p->n_ctx > 0)
@@ -112,6 +113,7 @@ static json_t *device_json(const plan_device *d) {
         jsonx_put(of, "weights", bytes_json(d->weights)) && jsonx_put(of, "kv", bytes_json(d->kv)) &&
         jsonx_put(of, "activations", bytes_json(d->activations)) &&
         jsonx_put(of, "kv_in_ram", bytes_json(d->kv_in_ram)) &&
+        jsonx_put(of, "attended", json_integer(d->n_attended)) &&
         jsonx_put(of, "resident", json_integer(d->n_resident)) &&
         jsonx_put(of, "streamed", json_integer(d->n_streamed)) &&
         jsonx_put(of, "in_place", json_integer(d->n_in_place)) &&

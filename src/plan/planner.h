@@ -26,10 +26,12 @@ enum { PLAN_BITS = 9, PLAN_MAX_CHOICE = 13, PLAN_MAX_CACHE = 5, PLAN_DISK = 8 };
 /* The rates of the machine with the plan's threads. All are above 0. */
 typedef struct plan_rates {
     int n_thread, n_core;
-    bool guessed;     /* nothing was measured on this machine */
-    double ram_read;  /* bytes a second */
-    double disk_read; /* bytes a second, as the pager reads a packed file: whole pages */
-    double disk_file; /* the same from the model's files: parts of pages */
+    bool guessed;        /* nothing was measured on this machine */
+    double ram_read;     /* bytes a second */
+    double attend_codes; /* of keys and values in codes, to which rows of many sequences attend; in halves
+                            memory is the limit */
+    double disk_read;    /* bytes a second, as the pager reads a packed file: whole pages */
+    double disk_file;    /* the same from the model's files: parts of pages */
     struct {
         double size, rate;
     } disk[PLAN_DISK];  /* the measured rates behind these two: bytes a second, by the size of a read */

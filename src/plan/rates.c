@@ -13,6 +13,9 @@
 #define GUESS_DISK_WAIT 1e-4
 #define DISK_TURN       4e-5 /* fitted to the runs of a sweep on 2 cores: docs/budget.md */
 #define GUESS_PACK      1e9
+/* Bytes of kv4 to which a thread attends in a second, one head for each head of keys: 1.5 GB with AVX2 (a
+ * core of an EPYC), about twice as much with AVX-512. */
+#define GUESS_ATTEND    1.5e9
 #define GUESS_LINK      12e9  /* 16 lanes of PCI Express 3 */
 #define GUESS_VRAM      300e9 /* of a laptop's GPU, a little more than half of a desktop's */
 #define GUESS_VRAM_MACS 2e13
@@ -134,11 +137,7 @@ static void kernel_rates(const hardware *h, plan_rates *out) {
     out->two_slices = two > 0 ? NUM_MAX(two, 1) : out->two_slices;
 }
 
-void plan_rates_of(const hardware *h, const machine *m, int n_thread, uint64_t page, uint64_t part,
-                   plan_rates *out) {
-    guess(m, n_thread, out);
-    if (!h)
-        return;
+static void measured_rates(const hardware *h, uint64_t page, uint64_t part, plan_rates *out) {
     out->guessed = false;
     memory_rate(h, out);
     out->one_row[0] = out->ram_read; /* floats are not measured: memory is their limit */
@@ -162,4 +161,12 @@ void plan_rates_of(const hardware *h, const machine *m, int n_thread, uint64_t p
         out->pack = h->pack.median;
     if (h->barrier_s > 0)
         out->op_s = h->barrier_s + OP_WORK;
+}
+
+void plan_rates_of(const hardware *h, const machine *m, int n_thread, uint64_t page, uint64_t part,
+                   plan_rates *out) {
+    guess(m, n_thread, out);
+    if (h)
+        measured_rates(h, page, part, out);
+    out->attend_codes = NUM_MIN(GUESS_ATTEND * n_thread, out->ram_read);
 }

@@ -79,6 +79,7 @@ static void write_device(const offload_question *q, const offload_split *s, plan
                          .kv = s->others - q->activations,
                          .activations = q->activations,
                          .kv_in_ram = s->host,
+                         .n_attended = s->n_attended,
                          .n_resident = q->n_block - 1 - s->n_not_resident,
                          .n_streamed = n_streamed,
                          .n_in_place = s->n_in_place,

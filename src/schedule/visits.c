@@ -87,11 +87,36 @@ static bool rest_of_block(const visits *v, visit *out) {
     return true;
 }
 
+/* Makes the whole visit of rows the next step of their two cells. One row is one cell. */
+static void take_step(visits *v, visit *out) {
+    static const struct {
+        bool second;
+        visit_part part;
+    } steps[] = {{false, VISIT_BEFORE}, {true, VISIT_BEFORE},    {false, VISIT_ATTENTION},
+                 {false, VISIT_AFTER},  {true, VISIT_ATTENTION}, {true, VISIT_AFTER}};
+    const int64_t n = NUM_MIN(out->n_row, v->n_cut), first = n - n / 2;
+    const int i = v->step;
+    out->part = steps[i].part;
+    out->bank = steps[i].second ? first : 0;
+    out->row += out->bank;
+    out->n_row = steps[i].second ? n - first : first;
+    do
+        v->step++;
+    while (first == n && v->step < (int)NUM_COUNT(steps) && steps[v->step].second);
+    if (v->step < (int)NUM_COUNT(steps))
+        return;
+    v->step = 0;
+    v->row += n;
+}
+
 bool visits_by_block(visits *v, visit *out) {
     for (v->block = NUM_MAX(v->block, v->first); v->block < v->end; v->block++, v->row = 0) {
         if ((v->left_out && v->left_out[v->block]) || !rest_of_block(v, out))
             continue;
-        v->row += out->n_row;
+        if (v->cut && v->cut[v->block] && out->generated)
+            take_step(v, out);
+        else
+            v->row += out->n_row;
         return true;
     }
     return false;

@@ -11,6 +11,13 @@
  * values, since nothing else of it is read (cache_only). Where the role of a row decides its kernels
  * (by_role), the rows of a cell have one role; a pass has rows of both, so that a weight is read once.
  *
+ * A block may be cut at its attention (cut), because another processor computes that for generated rows. Two
+ * cells are then in flight, so that one is attended to while the other one's parts are computed:
+ *
+ *     before A, before B, attention A, after A, attention B, after B
+ *
+ * Registers that live across the cut have rows of both cells (visit.bank).
+ *
  * An order visits each row's blocks from `first` up, the rows of a sequence in a block in the order of their
  * positions, and the head last.
  *
@@ -37,9 +44,19 @@ typedef struct segment {
 /* Numbers the rows of a pass's segments, one segment after the other. Returns the number of rows. */
 int64_t segments_number(segment *segments, int n_segment);
 
+/* The ops of a block that a visit runs. */
+typedef enum visit_part {
+    VISIT_WHOLE,
+    VISIT_BEFORE,    /* those before attention */
+    VISIT_ATTENTION, /* it stores and attends */
+    VISIT_AFTER
+} visit_part;
+
 /* A block, and the rows that go through it together: a cell of the pass. */
 typedef struct visit {
     int block;
+    visit_part part;
+    int64_t bank;       /* the cell's rows begin here in all registers but the stream's and the logits' */
     int64_t row, n_row; /* rows of the pass; for the head: indices among the rows whose logits are needed */
     bool cache_only;    /* of a layer: only the keys and values of these rows are needed */
     bool generated;     /* with visits.by_role: the role of its rows */
@@ -58,12 +75,16 @@ struct visits {
     const segment *segments; /* [n_segment], their rows one after the other */
     int n_segment;
     int64_t n_cell, n_head; /* maximum rows of a visit of a layer; of the head */
+    const bool *cut;        /* [n_block]: blocks that are cut at attention for generated rows; NULL: none */
+    int64_t n_cut;          /* maximum rows of their two cells together */
     bool whole;             /* every row goes through every op of all layers (no cache_only visits) */
     bool apart;             /* each visit has rows of one segment only */
     bool by_role;           /* each visit has rows of one role only (segment.generated) */
     bool held;              /* consecutive visits fetch a block's weights once, because a device keeps them */
-    int block; /* state of the order: block and row at which the next visit begins; initially 0 */
+    int block; /* state of the order: block and row at which the next visit begins, and the step of two cells
+                  through a cut block; initially 0 */
     int64_t row;
+    int step;
 };
 
 /* The next visit; false: the list is at its end. */

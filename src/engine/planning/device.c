@@ -24,11 +24,13 @@ static nib_status copy_open(planning *f, nib_error *err) {
     f->split = *by->split;
     f->split.place = mem_array(n, sizeof *f->split.place);
     f->split.staged = mem_array(n, sizeof *f->split.staged);
-    if (!f->device.blocks || !f->split.place || !f->split.staged)
+    f->split.attended = mem_array(n, sizeof *f->split.attended);
+    if (!f->device.blocks || !f->split.place || !f->split.staged || !f->split.attended)
         return nib_fail_nomem(err, n * sizeof *f->device.blocks, "planning");
     memcpy(f->device.blocks, by->share->blocks, n * sizeof *f->device.blocks);
     memcpy(f->split.place, by->split->place, n * sizeof *f->split.place);
     memcpy(f->split.staged, by->split->staged, n * sizeof *f->split.staged);
+    memcpy(f->split.attended, by->split->attended, n * sizeof *f->split.attended);
     return NIB_OK;
 }
 

@@ -67,7 +67,7 @@ static nib_status cpu_reserve(backend *b, const backend_rows *rows, nib_error *e
     cpu *c = cpu_of(b);
     const backend_setup *s = &c->setup;
     workspace_close(&c->ws);
-    NIB_TRY(workspace_open(&c->ws, s->layout, s->ledger, s->n_thread, rows->n_pass, rows->n_cell,
+    NIB_TRY(workspace_open(&c->ws, s->layout, b->device, s->ledger, s->n_thread, rows->n_pass, rows->n_cell,
                            rows->n_head, use_of(s), err));
     b->rows = *rows;
     return NIB_OK;
@@ -86,9 +86,9 @@ static nib_status cpu_begin(backend *b, const backend_pass *p, nib_error *err) {
         n_row += p->segments[i].n_row;
         n_logits += p->segments[i].n_row - p->segments[i].head_row;
     }
-    workspace_reach(&c->ws, n_row, NUM_MIN(n_row, c->ws.n_cell),
+    workspace_reach(&c->ws, p->attends ? 0 : n_row, NUM_MIN(n_row, c->ws.n_cell),
                     p->logits || p->hidden ? 0 : NUM_MIN(n_logits, p->n_head));
-    for (int i = 0; i < p->n_segment; i++) {
+    for (int i = 0; i < p->n_segment && !p->attends; i++) {
         const segment *s = &p->segments[i];
         workspace_rows(&c->ws, layout_model(c->setup.layout), s->row, s->position, s->n_row, s->length,
                        s->tokens);
@@ -136,6 +136,8 @@ static nib_status cpu_run(backend *b, const backend_run *r, nib_error *err) {
         c->head_row = gather_wanted(c);
     c->exec.pager = r->pager;
     exec_cell now = {.block = v->block,
+                     .part = v->part,
+                     .bank = v->bank,
                      .views = r->weights.views,
                      .other_views = r->replaced,
                      .act_bits = r->act_bits,
@@ -157,21 +159,21 @@ static nib_status cpu_run(backend *b, const backend_run *r, nib_error *err) {
 
 /* ---- reads: the registers are host memory ---- */
 
-static float *stream_at(const backend *b, int64_t row) {
-    const cpu *c = (const cpu *)(const void *)b;
-    return c->ws.reg[REG_X] + row * model_reg_width(layout_model(c->setup.layout), REG_X);
+static float *cpu_register_at(backend *b, reg r, int64_t row) {
+    const cpu *c = cpu_of(b);
+    return c->ws.reg[r] + row * model_reg_width(layout_model(c->setup.layout), r);
 }
 
 static nib_status cpu_read_stream(backend *b, int64_t row, int64_t n_row, const float **out, nib_error *err) {
     (void)n_row;
     (void)err;
-    *out = stream_at(b, row);
+    *out = cpu_register_at(b, REG_X, row);
     return NIB_OK;
 }
 
 static nib_status cpu_write_stream(backend *b, int64_t row, int64_t n_row, const float *x, nib_error *err) {
     (void)err;
-    memcpy(stream_at(b, row), x,
+    memcpy(cpu_register_at(b, REG_X, row), x,
            (size_t)(n_row * model_reg_width(layout_model(cpu_of(b)->setup.layout), REG_X)) * sizeof *x);
     return NIB_OK;
 }
@@ -260,6 +262,7 @@ const backend_kind backend_cpu = {
     .begin = cpu_begin,
     .run = cpu_run,
     .end = cpu_end,
+    .register_at = cpu_register_at,
     .read_stream = cpu_read_stream,
     .write_stream = cpu_write_stream,
     .read_logits = cpu_read_logits,

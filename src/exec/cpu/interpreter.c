@@ -8,6 +8,7 @@
 #include "exec/cpu/interpreter.h"
 
 #include "exec/cpu/worker.h"
+#include "exec/cut.h"
 
 #include <string.h>
 
@@ -343,7 +344,7 @@ static nib_status run_hidden(job *whole, nib_error *err) {
  * in memory. */
 static bool is_timed(const executor *e, const exec_cell *now) {
     return !e->ahead->chosen && now->n_row <= AHEAD_MAX_ROWS && now->block > 0 &&
-           now->block + 1 < layout_n_block(e->layout) && !now->cache_only && !now->probe &&
+           now->block + 1 < layout_n_block(e->layout) && !now->part && !now->cache_only && !now->probe &&
            !pager_streams(e->pager);
 }
 
@@ -369,10 +370,11 @@ nib_status exec_cell_run(const executor *e, const exec_cell *now, nib_error *err
     const double begin = is_timed(e, now) ? time_now() : 0;
     whole.ahead = begin > 0 ? ahead_next(e->ahead) : e->ahead->chosen;
     whole.shares = e->fuse && !now->probe && !now->hidden ? shares : NULL;
-    const int n_op = layout_block(e->layout, now->block)->program.n_op;
-    const nib_status status = now->hidden  ? run_hidden(&whole, err)
-                              : now->probe ? run_probed(&whole, err)
-                                           : run_all(&whole, 0, n_op, err);
+    const program *p = &layout_block(e->layout, now->block)->program;
+    const nib_status status = now->hidden ? run_hidden(&whole, err)
+                              : now->probe
+                                  ? run_probed(&whole, err)
+                                  : run_all(&whole, cut_first(p, now->part), cut_end(p, now->part), err);
     pager_release(e->pager);
     if (status == NIB_OK && failure.taken) {
         if (err)

@@ -37,6 +37,8 @@ typedef struct executor {
 
 typedef struct exec_cell {
     int block;
+    visit_part part;
+    int64_t bank;            /* visit.bank */
     const view *views;       /* the block's weights, pinned */
     bool other_views;        /* the views are not the model's, so the rule decides, not `choices` */
     int act_bits;            /* overrides the executor's; 0: does not */

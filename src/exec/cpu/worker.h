@@ -99,8 +99,7 @@ void worker_charge(worker *w); /* adds the thread's work since the last call to 
 
 static inline float *worker_at(const worker *w, reg r, int64_t row, int64_t width) {
     const exec_cell *c = w->j->cell;
-    if (r == REG_X)
-        row += c->row;
+    row += r == REG_X ? c->row : c->bank;
     if (r == REG_LOGITS && c->logits)
         return c->logits + row * width;
     return w->j->e->ws->reg[r] + row * width;

@@ -228,8 +228,8 @@ static uint64_t used(const workspace *ws, int64_t n_pass, int64_t n_cell, int64_
            (uint64_t)n_cell * ws->cell_row + (uint64_t)n_head * ws->head_row;
 }
 
-nib_status workspace_open(workspace *ws, const layout *lay, ledger *l, int n_thread, int64_t n_pass,
-                          int64_t n_cell, int64_t n_head, workspace_use use, nib_error *err) {
+nib_status workspace_open(workspace *ws, const layout *lay, device *d, ledger *l, int n_thread,
+                          int64_t n_pass, int64_t n_cell, int64_t n_head, workspace_use use, nib_error *err) {
     memset(ws, 0, sizeof *ws);
     if (model_n_rope(layout_model(lay)) > WORKSPACE_MAX_ROPE)
         return nib_fail(err, NIB_E_MODEL, "expected at most %d rotary tables, found %d", WORKSPACE_MAX_ROPE,
@@ -239,8 +239,7 @@ nib_status workspace_open(workspace *ws, const layout *lay, ledger *l, int n_thr
     ws->n_head = n_head;
     ws->use = use;
     uint64_t bytes = lay_out(ws, lay, n_thread, NULL);
-    NIB_TRY(memory_region_open(&ws->memory, device_host(), l, NIB_OWNER_ACTIVATIONS, bytes, true,
-                               "activations", err));
+    NIB_TRY(memory_region_open(&ws->memory, d, l, NIB_OWNER_ACTIVATIONS, bytes, true, "activations", err));
     lay_out(ws, lay, n_thread, ws->memory.at);
     return NIB_OK;
 }

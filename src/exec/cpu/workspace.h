@@ -85,10 +85,11 @@ typedef struct workspace {
     int64_t seen_pass, seen_cell, seen_head; /* maximum rows used so far */
 } workspace;
 
-/* Charges and maps the memory. n_head: rows of logits, more than one only for evaluation. use.n_row is
- * ignored. NIB_E_NOFIT, NIB_E_NOMEM; NIB_E_MODEL: the model has too many rotary tables. */
-nib_status workspace_open(workspace *ws, const layout *lay, ledger *l, int n_thread, int64_t n_pass,
-                          int64_t n_cell, int64_t n_head, workspace_use use, nib_error *err);
+/* Charges and maps the memory, of a device that is the host's. n_head: rows of logits, more than one only for
+ * evaluation. use.n_row is ignored. NIB_E_NOFIT, NIB_E_NOMEM; NIB_E_MODEL: the model has too many rotary
+ * tables. */
+nib_status workspace_open(workspace *ws, const layout *lay, device *d, ledger *l, int n_thread,
+                          int64_t n_pass, int64_t n_cell, int64_t n_head, workspace_use use, nib_error *err);
 void workspace_close(workspace *ws); /* zeroed is fine */
 /* Returns the bytes that workspace_open would charge. *touched (may be NULL): the bytes that such use makes
  * resident. */

@@ -16,6 +16,7 @@ static void cuda_close(backend *b) {
         replay_close(c);
         fetches_close(c);
     }
+    attend_host_close(c);
     in_place_close(c);
     staged_close(c);
     gpu_workspace_close(c);
@@ -51,6 +52,7 @@ static nib_status open_parts(cuda *c, nib_error *err) {
     NIB_TRY(replay_open(c, err));
     NIB_TRY(fetches_open(c, err));
     NIB_TRY(in_place_open(c, err));
+    NIB_TRY(attend_host_open(c, err));
     NIB_TRY(staged_open(c, err));
     NIB_TRY(choices_make(c, err));
     c->setup.kernels = NULL;
@@ -85,14 +87,16 @@ static uint64_t cuda_row_bytes(const backend_setup *s, const backend_rows *rows,
 static nib_status cuda_reserve(backend *b, const backend_rows *rows, nib_error *err) {
     cuda *c = cuda_of(b);
     in_place_follow(c, b->split);
+    attend_host_follow(c, b->split);
     NIB_TRY(in_place_reserve(c, rows, err));
     NIB_TRY(staged_reserve(c, err));
     NIB_TRY(gpu_workspace_open(c, rows, err));
     NIB_TRY(estimates_reserve(c, err));
     b->rows = *rows;
     b->rows.n_cell = NUM_MAX(rows->n_cell, NUM_MIN(c->mem.max_rows, rows->n_pass));
-    b->by_role = c->k->has_wide() || c->in_place.n > 0;
-    b->max_generated = c->in_place.n > 0 ? NUM_MIN(rows->n_pass, (int64_t)IN_PLACE_MAX_ROWS) : 0;
+    b->by_role = c->k->has_wide() || c->in_place.n > 0 || c->attend_host.n > 0;
+    b->n_cut = NUM_MIN(rows->n_pass, (int64_t)IN_PLACE_MAX_ROWS);
+    b->max_generated = c->in_place.n > 0 ? b->n_cut : 0;
     return NIB_OK;
 }
 
@@ -142,6 +146,7 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
     NIB_TRY(gpu_workspace_send_changes(c, err));
     replay_begin(c);
     NIB_TRY(in_place_begin(c, err));
+    attend_host_begin(c);
     return staged_begin(c, err);
 }
 
@@ -171,7 +176,8 @@ static row_group group_at(const cuda *c, int64_t r) {
     const int bits = c->now.run.act_bits ? c->now.run.act_bits : c->setup.act_bits[v->block];
     const int64_t max = NUM_MIN(v->n_row - r, c->now.wide ? c->mem.max_rows : CUDA_MAX_ROWS);
     int64_t row = v->row + r;
-    row_group g = {.block = v->block, .row = row, .n_row = max, .run_row = r, .two = bits == 16};
+    row_group g = {
+        .block = v->block, .row = row, .n_row = max, .run_row = r, .bank = v->bank, .two = bits == 16};
     if (!head)
         return g;
     const segment *s = visits_segment(c->now.pass.segments, c->now.pass.n_segment, true, &row);
@@ -186,7 +192,7 @@ static row_group group_at(const cuda *c, int64_t r) {
 }
 
 static nib_status copy_row(const cuda *c, void *to, const void *from, int64_t n, nib_error *err) {
-    return spans_copy(c, "copy rows", DEVICE_STORE, to, from, (uint64_t)n * sizeof(float), err);
+    return spans_copy(c, "copy rows", DEVICE_COMPUTE, to, from, (uint64_t)n * sizeof(float), err);
 }
 
 /* Copies n_row rows of n floats to the host, where they are contiguous. */
@@ -213,15 +219,16 @@ static nib_status send_hidden(cuda *c, const row_group *g, nib_error *err) {
 
 static nib_status run_rows(cuda *c, nib_error *err) {
     const bool comes = device_store_comes(c->base.store, c->now.run.visit.block);
+    const bool once = comes || c->now.run.visit.part;
     const bool head = c->now.run.visit.block == layout_n_block(c->setup.layout) - 1;
     const int first = c->in_place.now ? c->in_place.first : 0;
     if (comes) {
         device *d = c->base.device;
         NIB_TRY(replay_flush(c, err));
         NIB_TRY(d->kind->follow(d, DEVICE_COMPUTE, c->now.run.weights.mark, err));
-        c->replay.copied = true;
     } else if (head)
         NIB_TRY(estimates_make(c, err));
+    c->replay.copied = c->replay.copied || once;
     if (c->replay.ahead && c->now.run.visit.block > first)
         return cancel_check(c->now.pass.cancel, err);
     if (c->replay.ahead && first > 0) /* the copy of the residual stream is queued */
@@ -232,7 +239,7 @@ static nib_status run_rows(cuda *c, nib_error *err) {
         NIB_TRY(head && c->now.pass.hidden ? send_hidden(c, &g, err) : launch_group(c, &g, err));
         i += g.n_row;
     }
-    if (comes) /* its slot is given back */
+    if (once) /* its slot is given back, or attention comes in between */
         return replay_flush_once(c, err);
     if (c->replay.ahead)
         return replay_launch_ahead(c, err);
@@ -252,7 +259,11 @@ static nib_status cuda_run(backend *b, const backend_run *r, nib_error *err) {
     NIB_TRY(in_place_hand_over(c, err));
     if (in_place_has(c, &r->visit))
         return in_place_run(c, r, err);
+    if (r->visit.part == VISIT_ATTENTION)
+        return attend_host_run(c, r, err);
     NIB_TRY(run_rows(c, err));
+    if (r->visit.part == VISIT_BEFORE)
+        return attend_host_send(c, err);
     if (!head || c->now.pass.hidden)
         return NIB_OK;
     if (c->now.pass.n_best && !c->replay.ahead)
@@ -309,7 +320,7 @@ static nib_status cuda_read_best(backend *b, int64_t n_row, const int32_t **ids,
     angles_ahead(c);
     *ids = c->mem.found;
     *logits = (const float *)(const void *)(c->mem.found + n);
-    NIB_TRY(spans_copy(c, "copy the largest logits", DEVICE_STORE, c->mem.found, c->mem.best,
+    NIB_TRY(spans_copy(c, "copy the largest logits", DEVICE_COMPUTE, c->mem.found, c->mem.best,
                        2 * (uint64_t)n * sizeof *c->mem.found, err));
     return wait_until_done(c, err);
 }

@@ -55,21 +55,22 @@ void in_place_follow(cuda *c, const offload_split *split) {
 nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err) {
     in_place *p = &c->in_place;
     const backend_rows host = rows_of(rows);
-    if (p->n == 0)
+    if (p->n == 0 && c->attend_host.n == 0)
         return NIB_OK;
     p->first = 0;
     while (p->first < layout_n_block(c->setup.layout) && p->block[p->first])
         p->first++;
+    p->host->device = c->attend_host.n > 0 ? c->base.host : device_host(); /* page-locked, or not */
     return p->host->kind->reserve(p->host, &host, err);
 }
 
 nib_status in_place_begin(cuda *c, nib_error *err) {
     in_place *p = &c->in_place;
     backend_pass pass = c->now.pass;
-    p->now = p->has_stream = false;
+    p->begun = p->now = p->has_stream = false;
     p->n_row = 0;
     device_store_leave(c->base.store, NULL, false);
-    if (p->n == 0)
+    if (p->n == 0 && c->attend_host.n == 0)
         return NIB_OK;
     for (pass.n_segment = 0; pass.n_segment < c->now.pass.n_segment; pass.n_segment++) {
         if (!pass.segments[pass.n_segment].generated)
@@ -83,17 +84,20 @@ nib_status in_place_begin(cuda *c, nib_error *err) {
     pass.processor = NULL;
     pass.logits = NULL;
     pass.hidden = NULL;
+    pass.attends = p->n == 0;
     NIB_TRY(p->host->kind->begin(p->host, &pass, err));
-    p->now = true;
-    device_store_leave(c->base.store, p->block, !c->now.has_prompts);
+    p->begun = true;
+    p->now = p->n > 0;
+    if (p->now)
+        device_store_leave(c->base.store, p->block, !c->now.has_prompts);
     return NIB_OK;
 }
 
 void in_place_end(cuda *c) {
     in_place *p = &c->in_place;
-    if (p->now)
+    if (p->begun)
         p->host->kind->end(p->host);
-    p->now = false;
+    p->begun = p->now = false;
 }
 
 bool in_place_has(const cuda *c, const visit *v) {

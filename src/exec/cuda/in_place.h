@@ -15,7 +15,8 @@ typedef struct in_place {
     bool *block;     /* [n_block] */
     int n;           /* number of blocks; 0: none */
     int first;       /* the pass's first block on the GPU, if the pass computes blocks in place */
-    bool now;        /* this pass computes blocks in place: it has generated rows */
+    bool begun;      /* the processor's back end has begun this pass: it has generated rows */
+    bool now;        /* and computes blocks in place */
     int64_t n_row;   /* generated rows of this pass, its first ones */
     bool has_stream; /* their residual stream is in the host's registers */
 } in_place;

@@ -5,6 +5,7 @@
  * use the kernels of generated rows, which read the weights of one row several times as fast. */
 #include "base/num.h"
 #include "exec/cuda/launch.h"
+#include "exec/cut.h"
 #include "kernels/cuda/residual_first.h"
 
 #include <string.h>
@@ -264,6 +265,19 @@ static nib_status launch_step(const launch_walk *w, const step *s, nib_error *er
     return NIB_OK;
 }
 
+/* The step's part in the visit. Before attention on the processor the GPU rotates its inputs. */
+static nib_status launch_part(const launch_walk *w, const step *s, nib_error *err) {
+    const visit_part part = w->c->now.run.visit.part;
+    const program *p = &layout_block(w->c->setup.layout, w->g->block)->program;
+    if (part == VISIT_WHOLE || (s->first >= cut_first(p, part) && s->first + s->n <= cut_end(p, part)))
+        return launch_step(w, s, err);
+    if (part == VISIT_BEFORE && s->kind == STEP_ATTEND && s->rope) {
+        NIB_TRY(launch_rope(w, &w->ops[s->first], err));
+        return launch_rope(w, &w->ops[s->first + 1], err);
+    }
+    return NIB_OK;
+}
+
 nib_status launch_group(cuda *c, const row_group *g, nib_error *err) {
     const steps *all = &c->blocks[g->block];
     const launch_walk w = {c, g, layout_block(c->setup.layout, g->block)->program.ops,
@@ -272,7 +286,7 @@ nib_status launch_group(cuda *c, const row_group *g, nib_error *err) {
         const step *s = &all->list[i];
         if (c->now.run.visit.cache_only && !s->feeds_cache)
             continue;
-        NIB_TRY(launch_step(&w, s, err));
+        NIB_TRY(launch_part(&w, s, err));
         c->now.coded = launch_leaves(&w, s).data && !c->now.run.visit.cache_only ? s->codes_for : NULL;
         c->now.coded_row = g->row;
         c->now.n_coded = g->n_row;

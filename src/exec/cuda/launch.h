@@ -10,6 +10,7 @@ typedef struct row_group {
     int block;
     int64_t row, n_row; /* rows of the pass */
     int64_t run_row;    /* number of the first row in the run */
+    int64_t bank;       /* the rows begin here in registers (visit.bank) */
     bool two;           /* activations have 16 bits */
 } row_group;
 /* Queues the block's steps for a group. */
@@ -35,7 +36,7 @@ static inline float *launch_at(const launch_walk *w, reg r) {
     const cuda *c = w->c;
     if (r == REG_X)
         return c->mem.reg[r] + w->g->row * c->mem.ld[r];
-    return c->mem.reg[r] + (r == REG_LOGITS && w->is_head ? w->g->run_row * c->mem.ld[r] : 0);
+    return c->mem.reg[r] + (r == REG_LOGITS && w->is_head ? w->g->run_row : w->g->bank) * c->mem.ld[r];
 }
 static inline int64_t launch_ld(const launch_walk *w, reg r) {
     return w->c->mem.ld[r];

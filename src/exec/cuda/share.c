@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
+#include "exec/cut.h"
 #include "kernels/salient.h"
 #include "memory/device_cuda.h"
 
@@ -185,15 +186,24 @@ static nib_status take_places(const cuda *c, offload_question *q, nib_error *err
     return NIB_OK;
 }
 
-/* Whether each layer has keys and values of its own; width: and the processor's order of a head's can be
- * that of the kernels (device_kind.reorder). */
-static bool attention_stores(const model *m, bool width) {
-    bool all = true;
+/* Where keys and values may be, and who may attend to them. */
+typedef struct attention_facts {
+    bool stores; /* each layer has its own */
+    bool width;  /* and the processor's order of a head's can be that of the kernels (device_kind.reorder) */
+    bool is_alone; /* each block has one attention at most, which needs no weights */
+} attention_facts;
+static attention_facts facts_of(const model *m) {
+    attention_facts all = {true, true, true};
     for (int b = 0; b < model_n_block(m); b++) {
         const program *p = &model_block(m, b)->program;
-        for (int i = 0; i < p->n_op; i++)
-            if (p->ops[i].kind == OP_ATTENTION)
-                all = all && op_stores(&p->ops[i]) && (!width || p->ops[i].u.attn.d_head % 8 == 0);
+        for (int i = 0; i < p->n_op; i++) {
+            const op *o = &p->ops[i];
+            if (o->kind != OP_ATTENTION)
+                continue;
+            all.stores = all.stores && op_stores(o);
+            all.width = all.width && op_stores(o) && o->u.attn.d_head % 8 == 0;
+            all.is_alone = all.is_alone && cut_at(p) == i && o->w < 0;
+        }
     }
     return all;
 }
@@ -203,19 +213,22 @@ static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, off
                             nib_error *err) {
     const model *m = cuda_model(c);
     const bool is_coded = kv_is_coded(c->setup.kv.type);
+    const attention_facts attention = facts_of(m);
     const int n_block = layout_n_block(c->setup.layout);
     *q = (offload_question){.n_block = n_block,
                             .sketch = estimates_bytes(c),
                             .needs_sketch = c->setup.sketch,
                             .driver = c->driver,
                             .max_layers = c->setup.max_layers,
+                            .n_attended = c->setup.n_attended,
                             .max_rows = IN_PLACE_MAX_ROWS,
                             .n_sequence = c->setup.n_sequence,
                             .many_from = c->k->has_batch() ? CUDA_MIN_BATCH : 0,
                             /* the newest positions of a sequence are on the GPU, like its codes, and
                                recurrent states */
-                            .one_cache = is_coded || model_state_bytes(m) > 0 || !attention_stores(m, true),
-                            .stages = attention_stores(m, false)};
+                            .one_cache = is_coded || model_state_bytes(m) > 0 || !attention.width,
+                            .stages = attention.stores,
+                            .attends = attention.width && attention.is_alone && !is_coded};
     find_capacity(c, cap, q);
     q->activations = gpu_workspace_device_bytes(c, rows);
     kv_paging sizes;

@@ -21,9 +21,8 @@ static void set_homes(const cuda *c) {
     const offload_split *split = c->base.split;
     for (int b = 0; b < split->n_block; b++) {
         const program *of = &layout_block(c->setup.layout, b)->program;
-        const kv_home home = split->place[b] == OFFLOAD_IN_PLACE ? KV_HOME_HOST
-                             : split->staged[b]                  ? KV_HOME_STAGED
-                                                                 : KV_HOME_DEVICE;
+        const bool of_host = split->place[b] == OFFLOAD_IN_PLACE || split->attended[b];
+        const kv_home home = of_host ? KV_HOME_HOST : split->staged[b] ? KV_HOME_STAGED : KV_HOME_DEVICE;
         for (int i = 0; i < of->n_op; i++)
             if (of->ops[i].kind == OP_ATTENTION)
                 c->staged.homes[of->ops[i].u.attn.layer] = home;
@@ -57,13 +56,11 @@ nib_status staged_begin(cuda *c, nib_error *err) {
     kv_stage_clear(s);
     for (int i = 0; i < c->now.pass.n_segment; i++) {
         const segment *of = &c->now.pass.segments[i];
-        const kv_stage_rows rows = {.kv = of->kv,
-                                    .first = of->position,
-                                    .end = of->position + of->n_row,
-                                    .by_host = of->generated && c->in_place.n > 0};
+        const kv_stage_rows rows = {
+            .kv = of->kv, .first = of->position, .end = of->position + of->n_row, .by_host = of->generated};
         NIB_TRY(kv_stage_add(s, &rows, err));
     }
-    c->staged.now = c->base.split->n_staged > 0 || c->now.has_prompts;
+    c->staged.now = c->base.split->n_staged > c->base.split->n_attended || c->now.has_prompts;
     return c->staged.now ? kv_stage_begin(s, err) : NIB_OK;
 }
 
