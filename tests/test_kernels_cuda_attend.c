@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-/* A sequence's cache as floats: the values of halves and codes, [max, nk] of keys and values.
- */
+/* A sequence's cache as floats, [max, nk] of keys and values: the values of halves, and of codes, which the
+ * GPU rounds to halves too. */
 typedef struct plain_cache {
     float *halves[2], *codes[2];
     paged_kv kv; /* codes alone */
@@ -49,8 +49,12 @@ static void plain_put(const attend_case *c, plain_cache *p, int at, const float 
             t->kv_store(&p->kv.view, i, at, rows[i]);
         for (int64_t h = 0; c->code_bits && at % KV_BLOCK == KV_BLOCK - 1 && h < c->n_kv; h++) {
             t->kv_pack(&p->kv.view, i, h, at / KV_BLOCK);
-            for (int n = at - KV_BLOCK + 1; n <= at; n++)
-                kv_read(&p->kv.view, i, h, n, p->codes[i] + n * nk + h * c->d);
+            for (int n = at - KV_BLOCK + 1; n <= at; n++) {
+                float *const x = p->codes[i] + n * nk + h * c->d;
+                kv_read(&p->kv.view, i, h, n, x);
+                for (int64_t e = 0; e < c->d; e++)
+                    x[e] = half_to_float(half_from_float(x[e]));
+            }
         }
     }
 }

@@ -8,8 +8,7 @@
  * values, or their codes, are loaded directly into these registers. The order of channels and positions in
  * the instruction is free if both operands agree; here it is chosen so that a lane reads contiguous memory.
  *
- * Codes are multiplied without dequantizing them. The scale of a key's channel is multiplied into the query,
- * the scale of a value's position into its weight. Minima are added by separate sums of floats.
+ * The value of a code is the half nearest to scale * code + min, as in prompts.
  *
  * At the end a block joins the results of its warps, and the last block of a sequence joins the results of
  * the blocks, both in a fixed order. The first pages are read before the previous launch has finished,
@@ -73,8 +72,9 @@ __device__ __forceinline__ void queries_take(const attend_work<D> &w, bool has_n
         for (int n = 0; n < PAIRS; n++) {
             const int2 at = pair_elements(a, 32 * n + lane);
             const float2 y = 32 * n + lane < n_turn ? pair_rotate(pair[e][n], table[n]) : pair[e][n];
-            w.shared.query[warp + e * HERE][at.x] = y.x;
-            w.shared.query[warp + e * HERE][at.y] = y.y;
+            query_four *const query = w.shared.query[warp + e * HERE];
+            query[at.x / 4].put(at.x % 4, y.x);
+            query[at.y / 4].put(at.y % 4, y.y);
         }
     if (has_new && mine < D / 2) {
         key = mine < n_turn ? pair_rotate(key, key_table) : key;
@@ -105,17 +105,11 @@ template <int D, int BITS> __device__ __forceinline__ void fresh_store(const att
 
 /* Writes a warp's sums as floats to out_of [warp][n_here][D], and its maximum and sum of weights to shared
  * memory. */
-template <int D, int BITS>
-__device__ __forceinline__ void sums_write(const attend_work<D> &w, int warp, const warp_sums<D, BITS> &s,
+template <int D>
+__device__ __forceinline__ void sums_write(const attend_work<D> &w, int warp, const warp_sums<D> &s,
                                            float *out_of) {
     float sum = __fadd_rn(s.sum, __shfl_xor_sync(~0u, s.sum, 1));
     sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
-    float minima[BITS == 16 ? 1 : D / 32];
-#pragma unroll
-    for (int c = 0; c < (BITS == 16 ? 1 : D / 32); c++) {
-        minima[c] = __fadd_rn(s.minima[c], __shfl_xor_sync(~0u, s.minima[c], 1));
-        minima[c] = __fadd_rn(minima[c], __shfl_xor_sync(~0u, minima[c], 2));
-    }
     if (w.g >= w.n_here)
         return;
     if (w.t == 0) {
@@ -129,11 +123,8 @@ __device__ __forceinline__ void sums_write(const attend_work<D> &w, int warp, co
         for (int e = 0; e < 2; e++) {
             float y[4];
 #pragma unroll
-            for (int j = 0; j < 4; j++) {
+            for (int j = 0; j < 4; j++)
                 y[j] = __fadd_rn(s.out[4 * c + j][e], s.out[4 * c + j][e + 2]);
-                if (BITS != 16)
-                    y[j] = __fadd_rn(y[j], minima[BITS == 16 ? 0 : c]);
-            }
             *(float4 *)(to + 32 * c + 4 * e) = make_float4(y[0], y[1], y[2], y[3]);
         }
 }
@@ -249,7 +240,7 @@ __device__ __forceinline__ void warps_join(const attend_work<D> &w, int span, in
 /* Computes span `span` of head block y of a row, by all threads of a block. */
 template <int D, int BITS, int HERE>
 __device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, int y, float *out_of,
-                                            bool *waited) {
+                                            code_piece<D, BITS == 16 ? 8 : BITS> *pieces, bool *waited) {
     const attend_range &r = w.range;
     const int warp = threadIdx.x / 32, n_mine = (r.n_page - span + r.n_span - 1) / r.n_span;
     const bool has_new = (r.n_page - 1) % r.n_span == span;
@@ -261,6 +252,25 @@ __device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, i
             BITS == 16 ? r.page0 + span + i / (CUDA_PAGE / PIECE) * r.n_span : r.position / CUDA_PAGE;
         return page * CUDA_PAGE + i % (CUDA_PAGE / PIECE) * PIECE;
     };
+    /* Pieces in codes. */
+    const int n_code = BITS == 16 ? 0 : (n_mine - has_new) * (CUDA_PAGE / CODES);
+    auto code_at = [&](int i) { return (r.page0 + span + i / 2 * r.n_span) * CUDA_PAGE + i % 2 * CODES; };
+    auto *const piece = pieces + warp;
+    /* Each is a group of copies, which may be empty. */
+    auto keys_begin = [&](int i) {
+        if (i < n_code)
+            keys_copy(w, code_at(i), piece);
+        copies_end_group();
+    };
+    auto values_begin = [&](int i) {
+        if (i < n_code)
+            values_copy(w, code_at(i), piece);
+        copies_end_group();
+    };
+    if (BITS != 16) {
+        keys_begin(warp);
+        values_begin(warp);
+    }
     half_piece<D> p;
     if (warp < n_half) {
         keys_load(w, half_at(warp), &p);
@@ -271,7 +281,7 @@ __device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, i
         fresh_store<D, BITS>(w);
 #pragma unroll 1
     for (int v = warp; v < WARPS; v += HERE) { /* in the role of warp v of WARPS */
-        warp_sums<D, BITS> s = {-INFINITY};
+        warp_sums<D> s = {-INFINITY};
         if (v > warp && v < n_half) {
             keys_load(w, half_at(v), &p);
             values_load(w, half_at(v), &p);
@@ -288,17 +298,23 @@ __device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, i
                 values_load(w, half_at(i + WARPS), &p);
         }
         if constexpr (BITS != 16) {
-            const int n_code = (n_mine - has_new) * (CUDA_PAGE / CODES);
+            if (v > warp) {
+                keys_begin(v);
+                values_begin(v);
+            }
+            /* The keys of the next piece arrive while the values of this one are multiplied. */
             for (int i = v; i < n_code; i += WARPS) {
-                const int base = (r.page0 + span + i / 2 * r.n_span) * CUDA_PAGE + i % 2 * CODES;
-                code_keys<D, BITS> keys;
-                code_values<D, BITS> values;
                 float x[4][2];
-                keys_load(w, base, &keys);
-                values_load(w, base, &values);
-                keys_score(w, base, keys, &s, x);
-                value_scales_load(w, base, &values);
-                values_sum(values, x, &s);
+                copies_wait<1>();
+                __syncwarp();
+                keys_score(w, code_at(i), *piece, &s, x);
+                __syncwarp();
+                keys_begin(i + WARPS);
+                copies_wait<1>();
+                __syncwarp();
+                values_sum(w, *piece, x, &s);
+                __syncwarp();
+                values_begin(i + WARPS);
             }
         }
         sums_write(w, v, s, out_of);
@@ -310,6 +326,8 @@ template <int D, int BITS, int HERE>
 __global__ void __launch_bounds__(32 * HERE, WARPS / HERE) attend_one(const __grid_constant__ attend_job j) {
     extern __shared__ __align__(16) float out_of[];
     __shared__ attend_shared<D> shared;
+    auto *const pieces =
+        (code_piece < D, BITS == 16 ? 8 : BITS > *)(out_of + WARPS * D * j.n_together); /* of codes */
     launch_next();
     bool waited = false;
     if (j.a.stored) {
@@ -334,7 +352,7 @@ __global__ void __launch_bounds__(32 * HERE, WARPS / HERE) attend_one(const __gr
     for (int span = blockIdx.y; span < w.range.n_span; span += gridDim.y) {
         if (span >= (int)gridDim.y)
             __syncthreads(); /* all threads have read the results of the previous span */
-        attend_span<D, BITS, HERE>(w, span, y, out_of, &waited);
+        attend_span<D, BITS, HERE>(w, span, y, out_of, pieces, &waited);
     }
 }
 
@@ -369,27 +387,35 @@ size_t attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head) {
     return COUNTER_BYTES + (size_t)(n_row * n_head * CUDA_MAX_SPLIT * (d_head + 2)) * sizeof(float);
 }
 
-template <int D, int BITS> static int run(const attend_job &j, cuda_stream s) {
+/* Bytes of dynamic shared memory of a block of `here` warps. */
+template <int D, int BITS> static size_t shared_bytes(const attend_job &j, int here) {
+    const size_t pieces = BITS == 16 ? 0 : sizeof(code_piece < D, BITS == 16 ? 8 : BITS >) * (size_t)here;
+    return sizeof(float) * WARPS * D * (size_t)j.n_together + pieces;
+}
+template <int D, int BITS, int HERE> static int run_blocks(const attend_job &j, dim3 grid, cuda_stream s) {
+    const size_t bytes = shared_bytes<D, BITS>(j, HERE);
+    const int e = prepare(attend_one<D, BITS, HERE>, bytes);
+    return e ? e : launch(attend_one<D, BITS, HERE>, grid, dim3(32 * HERE), bytes, s, j);
+}
+template <int D, int BITS> static int run(attend_job j, cuda_stream s) {
+    enum { FEW = D > 128 ? 2 * FEWER : (int)FEWER };
     const cuda_attend &a = j.a;
+    const size_t memory = (size_t)device_shared_bytes() - sizeof(attend_shared<D>);
+    while (j.n_together > 1 && shared_bytes<D, BITS>(j, FEW) > memory)
+        j.n_together = (j.n_together + 1) / 2;
     /* With many rows, a block computes several parts of a sequence one after the other. The parts are the
      * same. */
     const int64_t n_block = a.kv.n_kv_head * head_blocks(j), enough = device_sm_count();
     const int64_t parts = enough / (n_block * a.n_row);
-    const int heads = j.n_together;
-    const size_t bytes = sizeof(float) * WARPS * D * (size_t)heads;
     /* The first spans of all heads start first, because the others have nothing to do in a short sequence. */
     const dim3 grid((unsigned)n_block,
                     (unsigned)(parts < 1          ? 1
                                : parts > j.n_span ? j.n_span
                                                   : parts),
                     (unsigned)a.n_row);
-    if ((int64_t)grid.x * grid.y * grid.z > enough) {
-        enum { HERE = D > 128 ? 2 * FEWER : (int)FEWER };
-        const int e = prepare(attend_one<D, BITS, HERE>, bytes);
-        return e ? e : launch(attend_one<D, BITS, HERE>, grid, dim3(32 * HERE), bytes, s, j);
-    }
-    const int e = prepare(attend_one<D, BITS, WARPS>, bytes);
-    return e ? e : launch(attend_one<D, BITS, WARPS>, grid, dim3(32 * WARPS), bytes, s, j);
+    if ((int64_t)grid.x * grid.y * grid.z > enough || shared_bytes<D, BITS>(j, WARPS) > memory)
+        return run_blocks<D, BITS, FEW>(j, grid, s);
+    return run_blocks<D, BITS, WARPS>(j, grid, s);
 }
 template <int BITS> static int run_wide(const attend_job &j, cuda_stream s) {
     const int64_t d = j.a.kv.d_head;

@@ -128,13 +128,22 @@ __device__ __forceinline__ uint4 load_now(const void *p) {
     return x;
 }
 
-/* Eight successive codes. pair(i) gives two of them as halves. */
+/* Halves scale * code + min, for two successive codes and word n of eight scales and minima. */
+__device__ __forceinline__ uint32_t word_of(const uint4 &x, int n) {
+    return n == 0 ? x.x : n == 1 ? x.y : n == 2 ? x.z : x.w;
+}
+__device__ __forceinline__ uint32_t halves_of(__half2 codes, int n, const uint4 &scale, const uint4 &min) {
+    const uint32_t s = word_of(scale, n), m = word_of(min, n);
+    const __half2 y = __hfma2(codes, *(const __half2 *)&s, *(const __half2 *)&m);
+    return *(const uint32_t *)&y;
+}
+
+/* Eight successive codes. halves(n, ...) gives two of them, 2 n and 2 n + 1. */
 template <int BITS> struct eight_codes {
     uint2 x;
-    __device__ __forceinline__ uint32_t pair(int i) const {
-        uint32_t h = __byte_perm(i / 2 ? x.y : x.x, 0x64646464u, i % 2 ? 0x4342 : 0x4140); /* 1024 + code */
-        const __half2 y = __hsub2(*(const __half2 *)&h, __float2half2_rn(1024.0f));
-        return *(const uint32_t *)&y;
+    __device__ __forceinline__ uint32_t halves(int n, const uint4 &scale, const uint4 &min) const {
+        uint32_t h = __byte_perm(n / 2 ? x.y : x.x, 0x64646464u, n % 2 ? 0x4342 : 0x4140); /* 1024 + code */
+        return halves_of(__hsub2(*(const __half2 *)&h, __float2half2_rn(1024.0f)), n, scale, min);
     }
     __device__ __forceinline__ void load(const uint8_t *codes, int i) {
         asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(codes + i));
@@ -142,11 +151,11 @@ template <int BITS> struct eight_codes {
 };
 template <> struct eight_codes<4> {
     uint32_t x;
-    __device__ __forceinline__ uint32_t pair(int i) const {
-        const uint32_t y = i / 2 ? x >> 8 : x;
-        const uint32_t h = i % 2 ? (y & 0x00f000f0u) | 0x54005400u : (y & 0x000f000fu) | 0x64006400u;
-        const __half2 z = __hsub2(*(const __half2 *)&h, __float2half2_rn(i % 2 ? 64.0f : 1024.0f));
-        return *(const uint32_t *)&z;
+    __device__ __forceinline__ uint32_t halves(int n, const uint4 &scale, const uint4 &min) const {
+        const uint32_t y = n / 2 ? x >> 8 : x;
+        const uint32_t h = n % 2 ? (y & 0x00f000f0u) | 0x54005400u : (y & 0x000f000fu) | 0x64006400u;
+        return halves_of(__hsub2(*(const __half2 *)&h, __float2half2_rn(n % 2 ? 64.0f : 1024.0f)), n, scale,
+                         min);
     }
     __device__ __forceinline__ void load(const uint8_t *codes, int i) {
         asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(x) : "l"(codes + i / 2));
@@ -156,15 +165,11 @@ template <> struct eight_codes<4> {
 template <int BITS>
 __device__ __forceinline__ void eight_halves_of(const uint8_t *codes, int i, const uint4 &scale,
                                                 const uint4 &min, uint32_t x[4]) {
-    const uint32_t s[4] = {scale.x, scale.y, scale.z, scale.w}, m[4] = {min.x, min.y, min.z, min.w};
     eight_codes<BITS> code;
     code.load(codes, i);
 #pragma unroll
-    for (int n = 0; n < 4; n++) {
-        const uint32_t c = code.pair(n);
-        const __half2 y = __hfma2(*(const __half2 *)&c, *(const __half2 *)&s[n], *(const __half2 *)&m[n]);
-        x[n] = *(const uint32_t *)&y;
-    }
+    for (int n = 0; n < 4; n++)
+        x[n] = code.halves(n, scale, min);
 }
 __device__ __forceinline__ void eight_halves(int bits, const uint8_t *codes, int i, const uint4 &scale,
                                              const uint4 &min, uint32_t x[4]) {

@@ -17,8 +17,6 @@ enum { TOGETHER_PAGES = 4 };
 enum { PIECE = 16, CODES = 32 };
 /* Weights are kept 2^10 times as large, so that halves represent small weights with all their bits. */
 #define WEIGHT_UP 10.0f
-/* Queries times scales are kept 2^8 times as large, for the same reason. */
-#define QUERY_UP 8.0f
 
 struct attend_job {
     cuda_attend a;
@@ -53,9 +51,19 @@ __host__ __device__ __forceinline__ int head_blocks(const attend_job &j) {
     return (j.n_group + j.n_together - 1) / j.n_together;
 }
 
+/* Four channels of a query as the instruction's operand: two pairs, each as halves and their rounding
+ * errors. */
+struct __align__(16) query_four {
+    __half2 first, first_error, second, second_error;
+    __device__ __forceinline__ void put(int channel, float x) { /* of 0 .. 3 */
+        __half *const to = (__half *)(channel / 2 ? &second : &first) + channel % 2;
+        to[0] = __float2half_rn(x);
+        to[2] = __float2half_rn(__fsub_rn(x, __half2float(to[0])));
+    }
+};
 template <int D> struct attend_shared {
-    enum { LINE = D + 4 /* the lanes of a step read different banks */ };
-    __align__(16) float query[HEADS][LINE];
+    enum { LINE = D / 4 + 1 /* the lanes of a step read different banks */ };
+    query_four query[HEADS][LINE];
     __align__(16) __half fresh[2][D];
     float max_of[HEADS][WARPS], sum_of[HEADS][WARPS]; /* later the factors of the warps */
     float max_score[HEADS], sum[HEADS], inverse[HEADS] /* 1 / sum */;
@@ -77,14 +85,10 @@ template <int D> struct attend_work {
 
 /* For head g: the largest score, the lane's part of the sum of weights, and the results. Tile 4 c + j of the
  * results has channel 32 c + 8 t + 4 e + j in column 2 t + e. */
-template <int D, int BITS> struct warp_sums {
-    float max_score, sum, out[D / 8][4];
-    float minima[BITS == 16 ? 1 : D / 32]; /* the lane's part of the sums of minima, for each 32 channels */
-};
+template <int D> struct warp_sums { float max_score, sum, out[D / 8][4]; };
 
 /* Turns the scores of 2 N positions into weights and rescales the earlier sums. */
-template <int D, int BITS, int N>
-__device__ __forceinline__ void weigh(warp_sums<D, BITS> *s, float (&x)[N][2]) {
+template <int D, int N> __device__ __forceinline__ void weigh(warp_sums<D> *s, float (&x)[N][2]) {
     float max_score = s->max_score;
 #pragma unroll
     for (int i = 0; i < N; i++)
@@ -110,10 +114,6 @@ __device__ __forceinline__ void weigh(warp_sums<D, BITS> *s, float (&x)[N][2]) {
 #pragma unroll
         for (int e = 0; e < 4; e++)
             s->out[i][e] = __fmul_rn(s->out[i][e], old);
-    if (BITS != 16)
-#pragma unroll
-        for (int c = 0; c < D / 32; c++)
-            s->minima[BITS == 16 ? 0 : c] = __fmul_rn(s->minima[BITS == 16 ? 0 : c], old);
 }
 
 /* A score in units of log 2; -INFINITY outside the row's range. */
@@ -130,9 +130,8 @@ template <int D> __device__ __forceinline__ float score_of(const attend_work<D> 
 /* The queries of head g as the instruction's operand: channels 32 c + 8 t + 4 r + (0 1, 2 3). */
 template <int D>
 __device__ __forceinline__ void query_operand(const attend_work<D> &w, int c, int r, uint32_t (&q)[4]) {
-    const float4 x = *(const float4 *)&w.shared.query[w.g][32 * c + 8 * w.t + 4 * r];
-    const uint2 one = as_two_halves(x.x, x.y), two = as_two_halves(x.z, x.w);
-    q[0] = one.x, q[1] = one.y, q[2] = two.x, q[3] = two.y;
+    const uint4 x = *(const uint4 *)&w.shared.query[w.g][8 * c + 2 * w.t + r];
+    q[0] = x.x, q[1] = x.y, q[2] = x.z, q[3] = x.w;
 }
 
 /* ---- halves ---- */
@@ -201,9 +200,9 @@ __device__ __forceinline__ void fresh_take(const attend_work<D> &w, int base, ha
 }
 
 /* Computes the scores, then the weights, of positions 8 i + 2 t + e. */
-template <int D, int BITS>
+template <int D>
 __device__ __forceinline__ void keys_score(const attend_work<D> &w, int base, const half_piece<D> &p,
-                                           warp_sums<D, BITS> *s, float (&x)[2][2]) {
+                                           warp_sums<D> *s, float (&x)[2][2]) {
     float score[2][4] = {};
 #pragma unroll
     for (int c = 0; c < D / 32; c++)
@@ -224,9 +223,8 @@ __device__ __forceinline__ void keys_score(const attend_work<D> &w, int base, co
             x[i][e] = score_of(w, __fadd_rn(score[i][e], score[i][e + 2]), base + 8 * i + 2 * w.t + e);
     weigh(s, x);
 }
-template <int D, int BITS>
-__device__ __forceinline__ void values_sum(const half_piece<D> &p, const float (&x)[2][2],
-                                           warp_sums<D, BITS> *s) {
+template <int D>
+__device__ __forceinline__ void values_sum(const half_piece<D> &p, const float (&x)[2][2], warp_sums<D> *s) {
     const uint2 one = as_two_halves(x[0][0], x[0][1]), two = as_two_halves(x[1][0], x[1][1]);
     const uint32_t weight[4] = {one.x, one.y, two.x, two.y};
 #pragma unroll
@@ -244,120 +242,135 @@ __device__ __forceinline__ void values_sum(const half_piece<D> &p, const float (
 
 /* ---- codes ---- */
 
-/* CODES positions: keys of positions 8 (g / 2) + 2 i + g % 2, channels 32 c + 8 t ..; values of positions 8 t
- * .., channels 32 c + 4 g + j. Scales and minima are eight halves. */
-template <int D, int BITS> struct code_keys {
-    eight_codes<BITS> code[4][D / 32];
-    uint4 scale[D / 32], min[D / 32]; /* of the channels */
-};
-template <int D, int BITS> struct code_values {
-    eight_codes<BITS> code[D / 8];
-    uint4 scale[D / 32], min[D / 32]; /* of the positions, for 32 channels */
+/* CODES positions in shared memory, for one warp: keys of positions 8 (g / 2) + 2 i + g % 2, channels
+ * 32 c + 8 t .., and values of positions 8 t .., channels 32 c + 4 g + j, as lane 4 g + t reads them. Scales
+ * and minima: of each channel's keys; of each position's values, for 32 channels. */
+template <int D, int BITS> struct __align__(16) code_piece {
+    eight_codes<BITS> key[4][D / 32][32], value[D / 32][4][32];
+    __half key_scale[2][D], value_scale[2][D / 32][CODES];
 };
 
-/* Instead of 32 missing channels it loads the last ones again: queries are zeros there, and nobody reads the
- * results. */
+/* A piece's bytes in memory, and its groups of 32 channels. */
+struct code_source {
+    const uint8_t *codes, *scales;
+    int n_32, side;
+};
+__device__ __forceinline__ code_source code_source_of(const cuda_attend &a, const uint8_t *page, int bits,
+                                                      int base) {
+    const int n_32 = ((int)a.kv.d_head + 31) / 32;
+    return code_source{page, page + n_32 * (CUDA_PAGE * 4 * bits), n_32, base % CUDA_PAGE / CODES};
+}
+/* Queues copies of 16 bytes. A constant n_32 leaves no arithmetic on addresses. */
 template <int D, int BITS>
-__device__ __forceinline__ void keys_load(const attend_work<D> &w, int base, code_keys<D, BITS> *p) {
-    const cuda_attend &a = w.j.a;
-    const int d_pad = ((int)a.kv.d_head + 31) / 32 * 32, side = base % CUDA_PAGE / CODES;
-    const uint8_t *codes = page_at(a, a.kv.k, BITS, w.range.pages, base / CUDA_PAGE, w.kv_head);
-    const __half *scales = (const __half *)(codes + d_pad * CUDA_PAGE * BITS / 8) + side * d_pad + 8 * w.t;
+__device__ __forceinline__ void keys_copy_of(const code_source &from, int n_32, code_piece<D, BITS> *to) {
+    enum { EACH = BITS / 4 /* copies of 32 codes */, LINE = D / 32 * EACH };
+    const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int c = 0; c < D / 32; c++) {
-        const int at = min(32 * c, d_pad - 32);
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            p->code[i][c].load(codes,
-                               (side * CODES + 8 * (w.g / 2) + 2 * i + w.g % 2) * d_pad + at + 8 * w.t);
-        p->scale[c] = load_now(scales + at);
-        p->min[c] = load_now(scales + 2 * d_pad + at);
+    for (int m = 0; m < LINE; m++) {
+        const int n = 32 * m + lane, at = n / LINE, c = n % LINE / EACH, i = at / 2 % 4,
+                  g = at / 8 * 2 + at % 2;
+        if (c < n_32)
+            copy_ahead<16>((uint4 *)to->key[i][c] + g * EACH + n % EACH,
+                           from.codes + ((from.side * CODES + at) * n_32 * EACH + n % LINE) * 16);
     }
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+        if (lane < 4 * n_32)
+            copy_ahead<16>(&to->key_scale[m][lane * 8],
+                           from.scales + ((2 * m + from.side) * n_32 * 4 + lane) * 16);
 }
 template <int D, int BITS>
-__device__ __forceinline__ void values_load(const attend_work<D> &w, int base, code_values<D, BITS> *p) {
-    const cuda_attend &a = w.j.a;
-    const int d_pad = ((int)a.kv.d_head + 31) / 32 * 32, side = base % CUDA_PAGE / CODES;
-    const uint8_t *codes = page_at(a, a.kv.v, BITS, w.range.pages, base / CUDA_PAGE, w.kv_head);
+__device__ __forceinline__ void values_copy_of(const code_source &from, int n_32, code_piece<D, BITS> *to) {
+    enum { EACH = BITS / 4 };
+    const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int c = 0; c < D / 32; c++)
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            p->code[4 * c + j].load(codes,
-                                    (side * d_pad + min(32 * c, d_pad - 32) + 4 * w.g + j) * CODES + 8 * w.t);
-}
-/* A function of its own: registers for these are free only after the scores are computed. */
-template <int D, int BITS>
-__device__ __forceinline__ void value_scales_load(const attend_work<D> &w, int base,
-                                                  code_values<D, BITS> *p) {
-    const cuda_attend &a = w.j.a;
-    const int d_pad = ((int)a.kv.d_head + 31) / 32 * 32, side = base % CUDA_PAGE / CODES;
-    const uint8_t *codes = page_at(a, a.kv.v, BITS, w.range.pages, base / CUDA_PAGE, w.kv_head);
-    const __half *scales = (const __half *)(codes + d_pad * CUDA_PAGE * BITS / 8) + side * CODES + 8 * w.t;
-#pragma unroll
-    for (int c = 0; c < D / 32; c++) {
-        const int at = min(c, d_pad / 32 - 1) * CUDA_PAGE;
-        p->scale[c] = load_now(scales + at);
-        p->min[c] = load_now(scales + 2 * d_pad + at);
+    for (int m = 0; m < D * EACH / 32; m++) {
+        const int n = 32 * m + lane, channel = n / EACH, c = channel / 32;
+        if (c < n_32)
+            copy_ahead<16>((uint4 *)to->value[c][channel % 4] + channel % 32 / 4 * EACH + n % EACH,
+                           from.codes + (from.side * n_32 * 32 * EACH + n) * 16);
     }
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+        if (lane < 4 * n_32)
+            copy_ahead<16>(&to->value_scale[m][lane / 4][lane % 4 * 8],
+                           from.scales + (((m * n_32 + lane / 4) * 2 + from.side) * 4 + lane % 4) * 16);
 }
-__device__ __forceinline__ float2 two_floats(const uint4 &x, int i) {
-    const uint32_t u = i == 0 ? x.x : i == 1 ? x.y : i == 2 ? x.z : x.w;
-    return __half22float2(*(const __half2 *)&u);
+template <int D, int BITS>
+__device__ __forceinline__ void keys_copy(const attend_work<D> &w, int base, code_piece<D, BITS> *to) {
+    const cuda_attend &a = w.j.a;
+    const code_source from =
+        code_source_of(a, page_at(a, a.kv.k, BITS, w.range.pages, base / CUDA_PAGE, w.kv_head), BITS, base);
+    if (from.n_32 == D / 32)
+        keys_copy_of(from, D / 32, to);
+    else
+        keys_copy_of(from, from.n_32, to);
+}
+template <int D, int BITS>
+__device__ __forceinline__ void values_copy(const attend_work<D> &w, int base, code_piece<D, BITS> *to) {
+    const cuda_attend &a = w.j.a;
+    const code_source from =
+        code_source_of(a, page_at(a, a.kv.v, BITS, w.range.pages, base / CUDA_PAGE, w.kv_head), BITS, base);
+    if (from.n_32 == D / 32)
+        values_copy_of(from, D / 32, to);
+    else
+        values_copy_of(from, from.n_32, to);
 }
 
 /* Computes the scores, then the weights, of positions 8 t + 2 i + e. */
 template <int D, int BITS>
-__device__ __forceinline__ void keys_score(const attend_work<D> &w, int base, const code_keys<D, BITS> &p,
-                                           warp_sums<D, BITS> *s, float (&x)[4][2]) {
-    float score[4][4] = {}, minima = 0.0f;
+__device__ __forceinline__ void keys_score(const attend_work<D> &w, int base, const code_piece<D, BITS> &p,
+                                           warp_sums<D> *s, float (&x)[4][2]) {
+    const int last = ((int)w.j.a.kv.d_head - 1) / 32;
+    float score[4][4] = {};
 #pragma unroll
-    for (int c = 0; c < D / 32; c++)
+    for (int c = 0; c < D / 32; c++) {
+        const int at = min(c, last); /* queries of missing channels are zeros */
+        const uint4 scale = *(const uint4 *)&p.key_scale[0][32 * at + 8 * w.t],
+                    low = *(const uint4 *)&p.key_scale[1][32 * at + 8 * w.t];
+        uint32_t q[2][4];
+        query_operand(w, c, 0, q[0]);
+        query_operand(w, c, 1, q[1]);
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const float4 q = *(const float4 *)&w.shared.query[w.g][32 * c + 8 * w.t + 4 * r];
-            const float2 a = two_floats(p.scale[c], 2 * r), b = two_floats(p.scale[c], 2 * r + 1);
-            const float2 m = two_floats(p.min[c], 2 * r), n = two_floats(p.min[c], 2 * r + 1);
-            minima = __fmaf_rn(q.y, m.y, __fmaf_rn(q.x, m.x, minima));
-            minima = __fmaf_rn(q.w, n.y, __fmaf_rn(q.z, n.x, minima));
-            const uint2 one = as_two_halves(q.x * QUERY_UP * a.x, q.y * QUERY_UP * a.y),
-                        two = as_two_halves(q.z * QUERY_UP * b.x, q.w * QUERY_UP * b.y);
-            const uint32_t query[4] = {one.x, one.y, two.x, two.y};
+        for (int i = 0; i < 4; i++) {
+            const eight_codes<BITS> code = p.key[i][at][4 * w.g + w.t];
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                mma_halves(score[i], query, p.code[i][c].pair(2 * r), p.code[i][c].pair(2 * r + 1));
+            for (int r = 0; r < 2; r++)
+                mma_halves(score[i], q[r], code.halves(2 * r, scale, low),
+                           code.halves(2 * r + 1, scale, low));
         }
-    minima = __fadd_rn(minima, __shfl_xor_sync(~0u, minima, 1));
-    minima = __fadd_rn(minima, __shfl_xor_sync(~0u, minima, 2));
+    }
 #pragma unroll
     for (int i = 0; i < 4; i++)
 #pragma unroll
         for (int e = 0; e < 2; e++)
-            x[i][e] = score_of(w, __fmaf_rn(__fadd_rn(score[i][e], score[i][e + 2]), 1.0f / QUERY_UP, minima),
-                               base + 8 * w.t + 2 * i + e);
+            x[i][e] = score_of(w, __fadd_rn(score[i][e], score[i][e + 2]), base + 8 * w.t + 2 * i + e);
     weigh(s, x);
 }
 template <int D, int BITS>
-__device__ __forceinline__ void values_sum(const code_values<D, BITS> &p, const float (&x)[4][2],
-                                           warp_sums<D, BITS> *s) {
+__device__ __forceinline__ void values_sum(const attend_work<D> &w, const code_piece<D, BITS> &p,
+                                           const float (&x)[4][2], warp_sums<D> *s) {
+    const int last = ((int)w.j.a.kv.d_head - 1) / 32;
+    uint32_t weight[2][4];
 #pragma unroll
-    for (int c = 0; c < D / 32; c++)
+    for (int u = 0; u < 4; u++) {
+        const uint2 two = as_two_halves(x[u][0], x[u][1]);
+        weight[u / 2][u % 2 * 2] = two.x, weight[u / 2][u % 2 * 2 + 1] = two.y;
+    }
 #pragma unroll
-        for (int u = 0; u < 2; u++) {
-            uint32_t weight[4];
+    for (int c = 0; c < D / 32; c++) {
+        const int at = min(c, last); /* nobody reads the sums of missing channels */
+        const uint4 scale = *(const uint4 *)&p.value_scale[0][at][8 * w.t],
+                    low = *(const uint4 *)&p.value_scale[1][at][8 * w.t];
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const float *const y = x[2 * u + i];
-                const float2 a = two_floats(p.scale[c], 2 * u + i), m = two_floats(p.min[c], 2 * u + i);
-                const uint2 two = as_two_halves(__fmul_rn(y[0], a.x), __fmul_rn(y[1], a.y));
-                weight[2 * i] = two.x, weight[2 * i + 1] = two.y;
-                s->minima[c] = __fmaf_rn(y[1], m.y, __fmaf_rn(y[0], m.x, s->minima[c]));
-            }
+        for (int j = 0; j < 4; j++) {
+            const eight_codes<BITS> code = p.value[at][j][4 * w.g + w.t];
 #pragma unroll
-            for (int j = 0; j < 4; j++)
-                mma_halves(s->out[4 * c + j], weight, p.code[4 * c + j].pair(2 * u),
-                           p.code[4 * c + j].pair(2 * u + 1));
+            for (int u = 0; u < 2; u++)
+                mma_halves(s->out[4 * c + j], weight[u], code.halves(2 * u, scale, low),
+                           code.halves(2 * u + 1, scale, low));
         }
+    }
 }
 
 #endif
