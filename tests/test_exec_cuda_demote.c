@@ -29,8 +29,11 @@ typedef struct subject {
     int n;
 } subject;
 
-static void open_on(subject *x, const char *path) {
+/* vram NIB_AUTO: all layers are resident; else a cap, with which the processor computes none. */
+static void open_under(subject *x, const char *path, uint64_t vram) {
     nib_engine_options o = engine_usual();
+    o.vram = vram;
+    o.n_sequence = vram == NIB_AUTO ? 0 : 1000;
     o.backend = "cuda";
     o.kv_type = NIB_KV_F16;
     o.n_ctx = N_CTX;
@@ -39,6 +42,23 @@ static void open_on(subject *x, const char *path) {
     x->s = session_must_open(x->e);
     x->n = 0;
     logits_tokens(x->tokens, N_CTX, N_VOCAB, 3);
+}
+
+static void open_on(subject *x, const char *path) {
+    open_under(x, path, NIB_AUTO);
+}
+
+/* Number of layers of which a part is resident. */
+static int n_in_part(const subject *x) {
+    const nib_slice *slices;
+    const size_t n = nib_engine_placement(x->e, &slices);
+    int count = 0;
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n; j++)
+            count += slices[i].layer >= 0 && slices[i].layer == slices[j].layer &&
+                     slices[i].tier == NIB_TIER_VRAM && slices[j].tier != NIB_TIER_VRAM &&
+                     strcmp(slices[j].format, "f32") != 0;
+    return count;
 }
 
 static void close_it(subject *x) {
@@ -85,21 +105,32 @@ static void squeeze(size_t left) {
     fake_cuda_others(left_now() - left);
 }
 
+/* All layers are resident, or the same share of each. */
 static void there_and_back(void **state) {
-    (void)state;
+    const bool part = *(const bool *)*state;
+    const int n_step = part ? 12 : N_STEP; /* each waits */
+    uint64_t vram = NIB_AUTO;
     static float should[N_STEP][N_VOCAB], is[N_VOCAB];
     const char *path = tiny_model("demote.gguf", &small);
     subject x;
-    open_on(&x, path);
+    if (part) {
+        nib_memory whole;
+        open_under(&x, path, UINT64_C(1) << 40);
+        nib_engine_memory(x.e, &whole);
+        close_it(&x);
+        vram = whole.tier[NIB_TIER_VRAM].planned - whole.tier[NIB_TIER_VRAM].planned / 32;
+    }
+    open_under(&x, path, vram);
+    assert_true((n_in_part(&x) > 2) == part);
     must_go_on(&x, N_PROMPT, NULL);
-    for (int i = 0; i < N_STEP; i++)
+    for (int i = 0; i < n_step; i++)
         must_go_on(&x, i == 20 ? 30 : 1, should[i]);
     close_it(&x);
 
-    open_on(&x, path);
+    open_under(&x, path, vram);
     must_go_on(&x, N_PROMPT, NULL);
     const size_t usual = left_now();
-    for (int i = 0; i < N_STEP; i++) {
+    for (int i = 0; i < n_step; i++) {
         if (i == 2 || i == 4 || i == 6)
             squeeze(i == 6 ? 0 : 20 << 10);
         if (i == 9)
@@ -151,8 +182,10 @@ static void any_call_fails(void **state) {
 }
 
 int main(void) {
+    static bool whole = false, part = true;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back),
+        cmocka_unit_test_prestate(there_and_back, &whole),
+        cmocka_unit_test_prestate(there_and_back, &part),
         cmocka_unit_test(any_call_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

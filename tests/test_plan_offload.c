@@ -222,6 +222,71 @@ static void tables_come_last(void **state) {
     }
 }
 
+/* Four matrices a layer, and the head's. */
+enum { N_MATRIX = 4 * (N_BLOCK - 2) + 1 };
+static void cut(offload_question *q, uint64_t matrices[N_MATRIX]) {
+    static const uint64_t parts[] = {MIB, 2 * MIB, 3 * MIB, 4 * MIB};
+    for (int i = 0; i < N_MATRIX - 1; i++)
+        matrices[i] = parts[i % 4];
+    matrices[N_MATRIX - 1] = 20 * MIB;
+    for (int b = 0; b < N_BLOCK; b++)
+        q->blocks[b].first_matrix = 4 * NUM_MAX(b - 1, 0);
+    q->matrices = matrices;
+    q->n_matrix = N_MATRIX;
+}
+
+/* Bytes that cross the link for a prompt; checks the sums of a split. */
+static uint64_t check_sums(const offload_question *q, const offload_split *s) {
+    uint64_t all = 0, slot = 0, here = q->fixed;
+    for (int b = 1; b < N_BLOCK; b++) {
+        uint64_t away = 0;
+        const int end = b + 1 < N_BLOCK ? q->blocks[b + 1].first_matrix : N_MATRIX;
+        for (int i = q->blocks[b].first_matrix; i < end; i++)
+            away += s->comes[i] ? q->matrices[i] : 0;
+        assert_true(away == s->away[b] && (away == 0) == (s->place[b] == OFFLOAD_RESIDENT));
+        all += away;
+        slot = NUM_MAX(slot, away);
+        here += away < q->blocks[b].bytes ? offload_block_bytes(q->blocks[b].bytes - away) : 0;
+    }
+    assert_true(s->resident == here && s->weights == here + OFFLOAD_SLOTS * slot);
+    assert_true(s->weights + s->others <= q->capacity);
+    return all;
+}
+
+/* The same share of every layer is resident where that makes the link's bytes fewer: if no layer is computed
+ * in place. With --gpu-layers whole layers are. */
+static void a_share_of_every_layer(void **state) {
+    (void)state;
+    enum { ALL = ALWAYS + BESIDE + MIB + 4 * 12 * MIB + 22 * MIB };
+    const plan_rates r = usual();
+    int n_part = 0;
+    for (uint64_t less = MIB; less < 27 * MIB; less += 2 * MIB) {
+        offload_block blocks[N_BLOCK];
+        uint64_t matrices[N_MATRIX];
+        offload_question q = question(blocks, ALL - less);
+        offload_split s, whole;
+        nib_error err = {0};
+        cut(&q, matrices);
+        q.one_cache = true;
+        q.max_layers = N_BLOCK;
+        assert_int_equal(offload_split_make(&q, &r, &whole, &err), NIB_OK);
+        const uint64_t most = check_sums(&q, &whole);
+        assert_int_equal(whole.n_in_part, 0);
+        q.max_layers = 0;
+        assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_OK);
+        const uint64_t bytes = check_sums(&q, &s);
+        assert_true(s.n_in_part > 0 ? bytes < most : bytes == most);
+        n_part += s.n_in_part > 0;
+        offload_split_clear(&whole);
+        offload_split_clear(&s);
+        q.one_cache = false; /* processor and link together are faster here */
+        assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_OK);
+        assert_true(s.n_in_place == 0 || s.n_in_part == 0);
+        offload_split_clear(&s);
+    }
+    assert_true(n_part > 3);
+}
+
 static int n_in_place(const offload_question *q, int64_t *max_rows) {
     const plan_rates r = usual();
     offload_split s;
@@ -320,6 +385,30 @@ static void parts_for_windows_are_counted(void **state) {
         assert_int_equal(s.host, (uint64_t)s.n_staged * N_PAGE * PAGE);
         offload_split_clear(&s);
     }
+}
+
+/* A plan has so many bytes of a streamed block in VRAM as a split had: the same matrices stay. */
+static void a_share_is_followed(void **state) {
+    (void)state;
+    const plan_rates r = usual();
+    offload_block blocks[N_BLOCK];
+    uint64_t matrices[N_MATRIX], kept[N_BLOCK] = {0};
+    offload_question q = question(blocks, 60 * MIB);
+    offload_split s, again;
+    nib_error err = {0};
+    cut(&q, matrices);
+    q.one_cache = true;
+    assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_OK);
+    assert_true(s.n_in_part > 0);
+    for (int b = 1; b < N_BLOCK; b++)
+        kept[b] = blocks[b].bytes - s.away[b];
+    q.places = s.place;
+    q.kept = kept;
+    assert_int_equal(offload_split_make(&q, &r, &again, &err), NIB_OK);
+    assert_memory_equal(s.comes, again.comes, N_MATRIX);
+    assert_true(check_sums(&q, &again) == check_sums(&q, &s));
+    offload_split_clear(&again);
+    offload_split_clear(&s);
 }
 
 static void what_does_not_fit_is_refused(void **state) {
@@ -437,6 +526,8 @@ int main(void) {
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(a_plan_is_followed),
         cmocka_unit_test(processor_attends),
+        cmocka_unit_test(a_share_of_every_layer),
+        cmocka_unit_test(a_share_is_followed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

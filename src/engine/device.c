@@ -5,16 +5,31 @@
 #include "base/num.h"
 #include "engine/rates.h"
 
+#include <string.h>
+
+static nib_status list_weights(const device_store *s, offload_question *out, nib_error *err) {
+    const uint64_t *bytes = device_store_matrices(s, &out->n_matrix);
+    const size_t n = (size_t)out->n_matrix;
+    out->matrices = mem_alloc((n + 1) * sizeof *out->matrices);
+    if (!out->matrices)
+        return nib_fail_nomem(err, n * sizeof *out->matrices, "the matrices on the GPU");
+    memcpy(out->matrices, bytes, n * sizeof *bytes);
+    for (int b = 0; b < out->n_block; b++) {
+        out->blocks[b].bytes = device_store_block(s, b);
+        out->blocks[b].first_matrix = device_store_first_matrix(s, b);
+    }
+    out->fixed = device_store_fixed(s);
+    return NIB_OK;
+}
+
 nib_status engine_device_ask(const engine_core *e, backend *open, const backend_setup *setup,
                              const backend_rows *rows, uint64_t cap, offload_question *out, nib_error *err) {
     device_store *s = NULL;
     nib_status status = e->kind->share(open, setup, rows, cap, out, err);
     if (status == NIB_OK)
         status = device_store_open(setup->layout, e->kind->memory, &s, err);
-    for (int b = 0; status == NIB_OK && b < out->n_block; b++)
-        out->blocks[b].bytes = device_store_block(s, b);
     if (status == NIB_OK)
-        out->fixed = device_store_fixed(s);
+        status = list_weights(s, out, err);
     device_store_close(s);
     return status;
 }
@@ -36,8 +51,9 @@ static nib_status share(const engine_core *e, backend *by, const backend_rows *r
         log_line(
             &e->log,
             "%s of weights are resident on the GPU; of the other %d blocks the processor computes %d for "
-            "generated rows, and the others are streamed",
-            num_format_size(d->split.resident, kept), d->split.n_not_resident, d->split.n_in_place);
+            "generated rows, and the others are streamed%s",
+            num_format_size(d->split.resident, kept), d->split.n_not_resident, d->split.n_in_place,
+            d->split.n_in_part ? " in part" : "");
     return NIB_OK;
 }
 
@@ -52,29 +68,18 @@ nib_status engine_device_decide(const engine_core *e, backend *by, const backend
 }
 
 nib_status engine_device_take(const engine_core *e, const backend *by, engine_device *d, nib_error *err) {
-    const int n_block = layout_n_block(e->layout);
     const bool shares = e->kind->share != NULL;
     if (!d->store)
         return NIB_OK;
-    const size_t n = (size_t)device_store_first_matrix(d->store, n_block) + 1;
-    bool *comes = mem_calloc(n, sizeof *comes);
-    if (!comes)
-        return nib_fail_nomem(err, n * sizeof *comes, "the matrices' homes");
-    for (int b = 1; b < n_block; b++)
-        for (int i = device_store_first_matrix(d->store, b); i < device_store_first_matrix(d->store, b + 1);
-             i++)
-            comes[i] = !shares || d->split.place[b] != OFFLOAD_RESIDENT;
     const device_store_setup how = {.device = by->device,
                                     .ledger = e->ledger,
                                     .log = &e->log,
                                     .owner = shares ? NIB_OWNER_STAGING : NIB_OWNER_ACTIVATIONS,
-                                    .comes = comes,
+                                    .comes = d->split.comes, /* NULL: all */
                                     .tables = d->split.tables,
                                     .host_too = d->split.n_in_place > 0,
                                     .next_pass = shares};
-    const nib_status status = device_store_reserve(d->store, &how, err);
-    mem_free(comes);
-    return status;
+    return device_store_reserve(d->store, &how, err);
 }
 
 void engine_device_close(engine_device *d) {

@@ -188,7 +188,9 @@ static nib_status place(placing *w, nib_error *err) {
         memcpy(w->home_of, planned, (size_t)w->n_page);
         streams = streams || homes_bytes(w->pages, w->n_page, w->home_of, PLACE_DISK) > 0;
     }
-    move_from(w, PLACE_GPU, streams ? PLACE_DISK : PLACE_RAM);
+    move_from(w, PLACE_GPU, PLACE_RAM);
+    if (planned && streams)
+        leave_to_device(w);
     if (!streams)
         return NIB_OK;
     if ((!e->resolved.stream && !planned) || left < min)

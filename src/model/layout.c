@@ -139,6 +139,16 @@ static nib_status finish(layout *l, nib_error *err) {
     return NIB_OK;
 }
 
+bool layout_place_is_cut(const layout_place *p) {
+    uint64_t here = 0, all = 0;
+    for (int second = 0; second < 2; second++)
+        for (int i = 0; i < PLACES; i++) {
+            here |= i == PLACE_GPU ? p->bytes[second][i] : 0;
+            all |= i == PLACE_GPU ? 0 : p->bytes[second][i];
+        }
+    return here && all;
+}
+
 /* The home of the page that ends with byte `end` of the block's first or second slices. */
 static int home_at(const layout_place *of, bool second, uint64_t end) {
     static const int fastest_first[] = {PLACE_GPU, PLACE_RAM, PLACE_DISK};

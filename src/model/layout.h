@@ -27,8 +27,10 @@ typedef struct layout_place {
        bytes to the last one. Zeroed: all pages are in RAM. */
     uint64_t bytes[2][PLACES];
     bool on_gpu;  /* the GPU computes the block; false: the processor does */
-    bool in_vram; /* with on_gpu: its matrices, also those of other blocks, are in VRAM in all passes */
+    bool in_vram; /* with on_gpu: its matrices, also those of other blocks, are in VRAM in all passes; those
+                     of at most bytes[][PLACE_GPU], if it has bytes elsewhere */
 } layout_place;
+bool layout_place_is_cut(const layout_place *p); /* it has bytes in VRAM and elsewhere */
 
 /* Zeroed: the whole model in the file's formats.
  *

@@ -32,8 +32,9 @@ static double read_bytes(const plan_question *q, int b, int choice) {
     return offload_read_bytes(all, NUM_MIN(all, (double)f->choices[choice].chosen_bytes), f->expert_share, 1);
 }
 
-static bool is_away(const plan_question *q, int b) {
-    return b > 0 && q->split->place[b] != OFFLOAD_RESIDENT;
+/* Bytes of block b that cross the link for a pass. */
+static double away(const plan_question *q, int b) {
+    return b > 0 ? (double)q->split->away[b] : 0;
 }
 
 bool plan_is_resident_on_gpu(const plan_question *q, int b) {
@@ -44,6 +45,12 @@ bool plan_is_on_gpu(const plan_question *q, int b) {
     return q->split && b > 0 && q->split->place[b] != OFFLOAD_IN_PLACE;
 }
 
+uint64_t plan_bytes_on_gpu(const plan_question *q, int b, uint64_t all) {
+    if (!plan_is_on_gpu(q, b))
+        return 0;
+    return plan_is_resident_on_gpu(q, b) ? all : NUM_MIN(all, q->device->blocks[b].bytes - q->split->away[b]);
+}
+
 double plan_device_block_seconds(const plan_question *q, int b, int choice) {
     const double bytes = (double)q->blocks[b].choices[choice].bytes;
     if (b == 0) /* the embedding: rows are looked up */
@@ -51,12 +58,12 @@ double plan_device_block_seconds(const plan_question *q, int b, int choice) {
     const double own = offload_read_bytes(bytes, (double)q->blocks[b].choices[choice].chosen_bytes,
                                           q->blocks[b].expert_share, 1);
     return NUM_MAX(read_bytes(q, b, choice), own) / q->rates.vram_read + launches(q, b) +
-           (is_away(q, b) ? bytes / q->rates.link : 0);
+           (bytes_of(q, b) > 0 ? bytes * away(q, b) / bytes_of(q, b) / q->rates.link : 0);
 }
 
 double plan_device_prompt_seconds(const plan_question *q, int b) {
     const double many = (double)q->n_prompt * (double)q->blocks[b].macs / q->rates.vram_macs;
-    return (q->blocks[b].is_layer ? many : 0) + (is_away(q, b) ? bytes_of(q, b) / q->rates.link : 0);
+    return (q->blocks[b].is_layer ? many : 0) + away(q, b) / q->rates.link;
 }
 
 /* The parts of the KV cache that the processor reads in its own layers and in those of the GPU, and that come
@@ -105,10 +112,10 @@ static void add_block(const plan_question *q, const plan_decision *d, int b, dev
         const double read = read_bytes(q, b, d->choice[b]);
         w->gpu_s += read / q->rates.vram_read + launches(q, b);
         w->vram += read;
-        w->link += is_away(q, b) ? bytes_of(q, b) : 0;
+        w->link += away(q, b);
     }
     const int from = owner_of(q, b);
-    if (!is_away(q, b) || d->choice[from] < 0)
+    if (away(q, b) <= 0 || d->choice[from] < 0)
         return;
     const plan_choice *own = &q->blocks[from].choices[d->choice[from]];
     const double part = streamed_bytes(q, d, from);
@@ -153,7 +160,7 @@ static double seconds_of_pass(const plan_question *q, const plan_decision *d, do
             continue;
         gpu += NUM_MAX(bytes_of(q, v.block) / r->vram_read, rows * macs / (r->vram_macs * LAYER_SHARE)) +
                launches(q, v.block);
-        link += is_away(q, v.block) ? bytes_of(q, v.block) / r->link : 0;
+        link += away(q, v.block) / r->link;
     }
     gpu += rows * (done + rows / 2) * (double)q->attention_macs / (r->vram_macs * ATTENTION_SHARE);
     return NUM_MAX(gpu, link) + APART * NUM_MIN(gpu, link);

@@ -165,11 +165,33 @@ static uint64_t bytes_of(const plan_question *q, const plan_decision *d, int b) 
     return d->choice[b] < 0 ? 0 : q->blocks[b].choices[d->choice[b]].bytes;
 }
 
-/* Blocks that are resident on the GPU are read from disk only once. */
+static uint64_t bytes_on_gpu(const plan_question *q, const plan_decision *d, int b) {
+    return plan_bytes_on_gpu(q, b, bytes_of(q, d, b));
+}
+
+/* What is resident on the GPU is read from disk only once. */
 static void keep_on_gpu(const plan_question *q, plan_decision *d) {
-    for (int b = 0; b < q->n_block; b++)
-        if (plan_is_resident_on_gpu(q, b))
-            d->kept[b] = bytes_of(q, d, b);
+    for (int b = 0; b < q->n_block; b++) {
+        const uint64_t on_gpu = bytes_on_gpu(q, d, b);
+        if (on_gpu > 0)
+            d->kept[b] = NUM_MIN(d->kept[b] + on_gpu, bytes_of(q, d, b));
+    }
+}
+
+/* Whether RAM need not hold the page: its layer is left out, or the GPU has it. Of a layer of which a part is
+ * on the GPU these are the first pages; `left`: their bytes. */
+static bool is_elsewhere(const plan_question *q, const plan_decision *d, const pager_page *page,
+                         uint64_t *left) {
+    if (d->choice[page->block] < 0)
+        return true;
+    if (page->table || !plan_is_on_gpu(q, page->block))
+        return false;
+    if (plan_is_resident_on_gpu(q, page->block))
+        return true;
+    if (page->bytes > *left)
+        return false;
+    *left -= page->bytes;
+    return true;
 }
 
 /* Makes as many of the pages that products read resident as fit. */
@@ -177,16 +199,16 @@ static void spread(const maker *m, plan_decision *d, const home_place *tiers, in
     const plan_question *q = m->q;
     if (!knows_pages(q, d)) {
         for (int b = 0; b < q->n_block; b++)
-            m->bytes[b] = plan_is_resident_on_gpu(q, b) ? 0 : bytes_of(q, d, b);
+            m->bytes[b] = bytes_of(q, d, b) - bytes_on_gpu(q, d, b);
         homes_share(m->bytes, q->n_block, tiers[0].capacity, d->kept);
         keep_on_gpu(q, d);
         return;
     }
+    for (int b = 0; b < q->n_block; b++)
+        m->bytes[b] = bytes_on_gpu(q, d, b);
     for (int i = 0; i < q->n_page; i++)
-        m->home_of[i] = d->choice[q->pages[i].block] < 0 ||
-                                (plan_is_resident_on_gpu(q, q->pages[i].block) && !q->pages[i].table)
-                            ? PLACE_DISK
-                            : HOME_OPEN;
+        m->home_of[i] =
+            is_elsewhere(q, d, &q->pages[i], &m->bytes[q->pages[i].block]) ? PLACE_DISK : HOME_OPEN;
     homes_spread(q->pages, q->n_page, tiers, n_tier, m->home_of);
     memset(d->kept, 0, (size_t)q->n_block * sizeof *d->kept);
     for (int i = 0; i < q->n_page; i++)

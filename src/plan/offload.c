@@ -94,17 +94,53 @@ static void add_sketch(const offload_question *q, offload_split *s) {
     s->weights += bytes;
 }
 
+/* Keeps matrices of block b of at most `max` bytes in all, the largest first; the others come. Returns the
+ * bytes that come. */
+static uint64_t keep_some(const offload_question *q, int b, uint64_t max, bool *comes) {
+    const int first = q->blocks[b].first_matrix;
+    const int end = b + 1 < q->n_block ? q->blocks[b + 1].first_matrix : q->n_matrix;
+    uint64_t left = max;
+    for (int i = first; i < end; i++)
+        comes[i] = true;
+    for (int best = first; best >= 0;) {
+        best = -1;
+        for (int i = first; i < end; i++)
+            if (comes[i] && q->matrices[i] <= left && (best < 0 || q->matrices[i] > q->matrices[best]))
+                best = i;
+        if (best >= 0) {
+            comes[best] = false;
+            left -= q->matrices[best];
+        }
+    }
+    return q->blocks[b].bytes - NUM_MIN(max - left, q->blocks[b].bytes);
+}
+
+/* Resident bytes of block b at most. */
+static uint64_t max_kept(const offload_question *q, const offload_split *s, int b) {
+    const uint64_t bytes = q->blocks[b].bytes;
+    if (s->place[b] != OFFLOAD_STREAMED)
+        return s->place[b] == OFFLOAD_RESIDENT ? UINT64_MAX : 0;
+    if (q->places)
+        return q->kept ? q->kept[b] : 0;
+    return b < q->n_block - 1 ? bytes / OFFLOAD_SHARES * (uint64_t)s->share : 0;
+}
+
 /* Sums the bytes of weights for the places in s. */
 static void count_weights(const offload_question *q, offload_split *s) {
     s->resident = q->fixed;
     s->slot = 0;
-    s->n_not_resident = s->n_in_place = 0;
+    s->n_not_resident = s->n_in_place = s->n_in_part = 0;
     for (int b = 1; b < q->n_block; b++) {
-        const bool not_resident = s->place[b] != OFFLOAD_RESIDENT;
-        s->n_not_resident += not_resident;
+        const uint64_t max = max_kept(q, s, b);
+        s->away[b] = max == UINT64_MAX ? 0 : q->blocks[b].bytes;
+        if (q->n_matrix)
+            s->away[b] = keep_some(q, b, max, s->comes);
+        const uint64_t here = q->blocks[b].bytes - s->away[b];
+        s->n_not_resident += s->place[b] != OFFLOAD_RESIDENT;
         s->n_in_place += s->place[b] == OFFLOAD_IN_PLACE;
-        s->resident += not_resident ? 0 : offload_block_bytes(q->blocks[b].bytes);
-        s->slot = not_resident ? NUM_MAX(s->slot, q->blocks[b].bytes) : s->slot;
+        s->n_in_part += s->away[b] > 0 && here > 0;
+        s->resident += here || s->place[b] == OFFLOAD_RESIDENT ? offload_block_bytes(here) : 0;
+        s->slot = NUM_MAX(s->slot, s->away[b]);
     }
     s->weights = s->resident + OFFLOAD_SLOTS * s->slot;
     s->has_sketch = false;
@@ -144,7 +180,7 @@ typedef struct pass_bytes {
 static pass_bytes bytes_of(const offload_question *q, const offload_split *s) {
     pass_bytes sum = {0, 0};
     for (int b = 1; b < q->n_block; b++) {
-        sum.weights += s->place[b] == OFFLOAD_STREAMED ? (double)q->blocks[b].bytes : 0;
+        sum.weights += s->place[b] == OFFLOAD_STREAMED ? (double)s->away[b] : 0;
         if (s->staged[b])
             sum.kv += 0.875 * (double)(q->n_page * q->blocks[b].cache + q->n_table * q->blocks[b].newest);
     }
@@ -236,8 +272,9 @@ static uint64_t stage_bytes(const offload_question *q, offload_split *s) {
                           s->n_stage_list);
 }
 
-static bool fits(const offload_question *q, offload_split *s) {
+static bool fits(const offload_question *q, const plan_rates *r, offload_split *s) {
     count_weights(q, s);
+    attend(q, r, s);
     count_caches(q, s);
     s->others = q->activations + s->device_kv + stage_bytes(q, s);
     return s->weights <= q->capacity && s->others <= q->capacity - s->weights;
@@ -255,22 +292,27 @@ static void place_embedding(offload_split *s) {
     s->place[0] = s->place[1] == OFFLOAD_IN_PLACE ? OFFLOAD_IN_PLACE : OFFLOAD_RESIDENT;
 }
 
-/* Tries n_resident resident layers, with or without a resident head, and n_staged staged ones (then none is
- * computed in place). True: it fits. */
-static bool try_split(const offload_question *q, const plan_rates *r, int n_resident, bool head, int n_staged,
-                      offload_split *s) {
-    const int n_all = q->n_block - 2, n_layer = n_all - n_resident;
+/* A choice that may fit. */
+typedef struct candidate {
+    int n_resident;      /* layers */
+    bool head;           /* the head is resident */
+    int n_staged, share; /* without both, layers may be computed in place */
+} candidate;
+
+/* Divides the blocks by the candidate. True: it fits. */
+static bool try_split(const offload_question *q, const plan_rates *r, candidate c, offload_split *s) {
+    const int n_all = q->n_block - 2, n_layer = n_all - c.n_resident;
     offload chosen = {0};
-    if (n_layer > 0 && !q->one_cache && n_staged == 0)
+    if (n_layer > 0 && !q->one_cache && c.n_staged == 0 && c.share == 0)
         offload_choose(r, &q->layer, n_layer, q->max_rows, &chosen);
     s->max_rows = chosen.max_rows;
+    s->share = c.share;
     const int n_here = chosen.max_rows >= NUM_MAX(q->n_sequence, 1) ? n_layer - chosen.n_streamed : 0;
-    offload_place_all(n_all, n_resident, n_layer - n_here, s->place + 1);
-    s->place[q->n_block - 1] = head ? OFFLOAD_RESIDENT : OFFLOAD_STREAMED;
+    offload_place_all(n_all, c.n_resident, n_layer - n_here, s->place + 1);
+    s->place[q->n_block - 1] = c.head ? OFFLOAD_RESIDENT : OFFLOAD_STREAMED;
     place_embedding(s);
-    stage(q, n_staged, s);
-    attend(q, r, s);
-    return fits(q, s);
+    stage(q, c.n_staged, s);
+    return fits(q, r, s);
 }
 
 static int max_resident(const offload_question *q) {
@@ -278,71 +320,91 @@ static int max_resident(const offload_question *q) {
     return q->max_layers ? NUM_MIN(q->max_layers, n_layer) : n_layer;
 }
 
-/* Finds the maximum number of resident layers by bisection. All layers are tried first, because then no slots
- * are needed. */
-static bool fit_layers(const offload_question *q, const plan_rates *r, bool head, offload_split *s) {
+/* Finds the maximum number of resident layers by bisection, for this head and share. All layers are tried
+ * first, because then no slots are needed. */
+static bool fit_layers(const offload_question *q, const plan_rates *r, candidate *c, offload_split *s) {
     int low = 0, high = max_resident(q);
-    if (try_split(q, r, high, head, 0, s))
+    c->n_resident = high;
+    if (try_split(q, r, *c, s))
         return true;
     while (low < high) {
-        const int middle = (low + high + 1) / 2;
-        if (try_split(q, r, middle, head, 0, s))
-            low = middle;
+        c->n_resident = (low + high + 1) / 2;
+        if (try_split(q, r, *c, s))
+            low = c->n_resident;
         else
-            high = middle - 1;
+            high = c->n_resident - 1;
     }
-    return try_split(q, r, low, head, 0, s);
+    c->n_resident = low;
+    return try_split(q, r, *c, s);
 }
 
+/* Seconds of a pass of generated rows that the GPU does not compute. */
 static double pass_seconds(const offload_question *q, const plan_rates *r, const offload_split *s) {
-    return seconds_of_pass(q, r, s, s->n_attended);
+    return NUM_MAX(seconds_of_pass(q, r, s, s->n_attended), seconds_of(r, &q->layer, s->n_in_place, 0, 1));
+}
+
+/* Finds the head and the share with the shortest pass. A share that shortens it by less than a 64th is not
+ * worth more copies. */
+static bool fit_weights(const offload_question *q, const plan_rates *r, offload_split *s) {
+    const int n_share = q->max_layers || q->n_matrix == 0 ? 1 : OFFLOAD_SHARES;
+    candidate best = {0};
+    double least = 0;
+    bool found = false;
+    for (int head = 1; head >= 0 && !found; head--)
+        for (int share = 0; share < n_share; share++) {
+            candidate c = {.head = head, .share = share};
+            if (!fit_layers(q, r, &c, s))
+                continue;
+            const double seconds = pass_seconds(q, r, s);
+            if (found && !(seconds < least - least / 64))
+                continue;
+            found = true;
+            best = c;
+            least = seconds;
+        }
+    return found && try_split(q, r, best, s);
 }
 
 /* Tries to stage as few layers as fit. */
-static bool fit_caches(const offload_question *q, const plan_rates *r, int n_resident, bool head,
-                       offload_split *s) {
+static bool fit_caches(const offload_question *q, const plan_rates *r, candidate *c, offload_split *s) {
     int low = 1, high = n_cache(q);
-    if (high == 0 || !try_split(q, r, n_resident, head, high, s))
+    c->n_staged = high;
+    if (high == 0 || !try_split(q, r, *c, s))
         return false;
     while (low < high) {
-        const int middle = (low + high) / 2;
-        if (try_split(q, r, n_resident, head, middle, s))
-            high = middle;
+        c->n_staged = (low + high) / 2;
+        if (try_split(q, r, *c, s))
+            high = c->n_staged;
         else
-            low = middle + 1;
+            low = c->n_staged + 1;
     }
-    return try_split(q, r, n_resident, head, low, s);
+    c->n_staged = low;
+    return try_split(q, r, *c, s);
 }
 
 /* Finds the split with staged layers in which a pass takes the fewest seconds, if they are fewer than `than`;
  * of equal ones that with the most resident layers. */
 static bool fit_staged(const offload_question *q, const plan_rates *r, double than, offload_split *s) {
-    struct {
-        int n_resident, n_staged;
-        bool head;
-    } best = {-1, 0, false};
+    candidate best = {.n_resident = -1};
     if (!q->stages)
         return false;
     for (int head = 1; head >= 0; head--)
         for (int n = max_resident(q); n >= 0; n--) {
-            if (!fit_caches(q, r, n, head, s) || pass_seconds(q, r, s) >= than)
+            candidate c = {.n_resident = n, .head = head};
+            if (!fit_caches(q, r, &c, s) || pass_seconds(q, r, s) >= than)
                 continue;
             than = pass_seconds(q, r, s);
-            best.n_resident = n;
-            best.n_staged = s->n_staged;
-            best.head = head;
+            best = c;
         }
-    return best.n_resident >= 0 && try_split(q, r, best.n_resident, best.head, best.n_staged, s);
+    return best.n_resident >= 0 && try_split(q, r, best, s);
 }
 
 static bool fit_all(const offload_question *q, const plan_rates *r, offload_split *s) {
-    const bool fit = fit_layers(q, r, true, s) || fit_layers(q, r, false, s);
+    const bool fit = fit_weights(q, r, s);
     const bool may_gain = q->n_sequence > 1 && s->n_not_resident > 0 && s->n_in_place == 0;
     if (fit && !may_gain)
         return true;
-    if (fit_staged(q, r, fit ? pass_seconds(q, r, s) : INFINITY, s))
-        return true;
-    return fit && (fit_layers(q, r, true, s) || fit_layers(q, r, false, s));
+    return fit_staged(q, r, fit ? pass_seconds(q, r, s) : INFINITY, s) || (fit && fit_weights(q, r, s));
 }
 
 static nib_status refuse(const offload_question *q, const offload_split *s, nib_error *err) {
@@ -363,20 +425,17 @@ static nib_status refuse(const offload_question *q, const offload_split *s, nib_
 
 /* The split with the smallest memory: either nothing that can be streamed is resident, or everything is. */
 static void take_smallest(const offload_question *q, const plan_rates *r, offload_split *s) {
-    const struct {
-        int n_resident;
-        bool head;
-        int n_staged;
-    } tried[] = {{0, false, 0},          {0, true, 0},          {max_resident(q), true, 0},
-                 {0, false, n_cache(q)}, {0, true, n_cache(q)}, {max_resident(q), true, n_cache(q)}};
+    const candidate tried[] = {
+        {0, false, 0, 0},          {0, true, 0, 0},          {max_resident(q), true, 0, 0},
+        {0, false, n_cache(q), 0}, {0, true, n_cache(q), 0}, {max_resident(q), true, n_cache(q), 0}};
     uint64_t sums[NUM_COUNT(tried)];
     size_t best = 0;
     for (size_t i = 0; i < NUM_COUNT(tried); i++) {
-        try_split(q, r, tried[i].n_resident, tried[i].head, tried[i].n_staged, s);
+        try_split(q, r, tried[i], s);
         sums[i] = s->weights + s->others;
         best = sums[i] < sums[best] ? i : best;
     }
-    try_split(q, r, tried[best].n_resident, tried[best].head, tried[best].n_staged, s);
+    try_split(q, r, tried[best], s);
 }
 
 /* Follows a plan's places. */
@@ -387,8 +446,7 @@ static nib_status follow(const offload_question *q, const plan_rates *r, offload
     bool fitting = false;
     for (int n = 0; !fitting && n <= max_staged(q, s); n++) {
         stage(q, n, s);
-        attend(q, r, s);
-        fitting = fits(q, s);
+        fitting = fits(q, r, s);
     }
     const int n_layer = q->n_block - 2, n_head = s->place[q->n_block - 1] != OFFLOAD_RESIDENT;
     n_resident = n_layer - (s->n_not_resident - n_head);
@@ -436,7 +494,9 @@ nib_status offload_split_make(const offload_question *q, const plan_rates *r, of
     s->place = mem_calloc((size_t)q->n_block, sizeof *s->place);
     s->staged = mem_calloc((size_t)q->n_block, sizeof *s->staged);
     s->attended = mem_calloc((size_t)q->n_block, sizeof *s->attended);
-    if (!s->place || !s->staged || !s->attended)
+    s->away = mem_calloc((size_t)q->n_block, sizeof *s->away);
+    s->comes = mem_calloc((size_t)q->n_matrix + 1, sizeof *s->comes);
+    if (!s->place || !s->staged || !s->attended || !s->away || !s->comes)
         return nib_fail_nomem(err, (size_t)q->n_block * sizeof *s->place, "the blocks' places");
     NIB_TRY(split(q, r, s, err));
     add_wanted_sketch(q, s);
@@ -448,12 +508,16 @@ void offload_split_clear(offload_split *s) {
     mem_free(s->place);
     mem_free(s->staged);
     mem_free(s->attended);
+    mem_free(s->away);
+    mem_free(s->comes);
     memset(s, 0, sizeof *s);
 }
 
 void offload_question_clear(offload_question *q) {
     mem_free(q->blocks);
     mem_free(q->places);
+    mem_free(q->kept);
+    mem_free(q->matrices);
     memset(q, 0, sizeof *q);
 }
 

@@ -1,6 +1,11 @@
 /* offload.h - how a GPU's memory is shared when not all weights fit: which blocks are resident there, which
  * are streamed over the link for every pass, and which the processor computes in place.
  *
+ * Streamed blocks come into two slots that hold the largest of them. Of every streamed layer the same share
+ * of its bytes, as whole matrices, may be resident too. Then the slots are smaller, so fewer bytes cross the
+ * link, and no layer can be computed in place, because prompts would stream it as a whole. What takes a pass
+ * of generated rows the shortest time is chosen.
+ *
  * A pass of generated rows is limited by the rate at which weights are read. So the processor computes some
  * layers where their weights are, while others are streamed: memory and link work at the same time. Prompt
  * rows stream all of these layers, however few rows there are, because a row's bits may not depend on the
@@ -42,7 +47,7 @@ void offload_choose(const struct plan_rates *r, const offload_layer *each, int n
 
 typedef enum offload_place {
     OFFLOAD_RESIDENT, /* the weights are in the GPU's memory */
-    OFFLOAD_STREAMED, /* copied over the link for every pass */
+    OFFLOAD_STREAMED, /* copied over the link for every pass, all of it or a part (offload_split.away) */
     OFFLOAD_IN_PLACE  /* computed by the processor for generated rows; streamed for prompt rows */
 } offload_place;
 
@@ -55,6 +60,7 @@ void offload_place_all(int n_layer, int n_resident, int n_streamed, offload_plac
 
 enum {
     OFFLOAD_SLOTS = 2,   /* slots for streamed blocks */
+    OFFLOAD_SHARES = 32, /* the resident share of a streamed layer is a multiple of its 32th */
     OFFLOAD_PAGE = 4096, /* bytes; granularity of memory on the GPU */
     OFFLOAD_STAGE_BYTES =
         64 << 20, /* most of a slot of the stage (state/kv_stage.h), unless one sequence has more: over the
@@ -66,16 +72,19 @@ enum {
 typedef struct offload_block {
     uint64_t bytes; /* of the matrices that only this block reads on the GPU; of the embedding's block: of the
                        tables that the GPU can look up */
-    uint64_t cache; /* its part of a KV page, in bytes */
-    uint64_t newest; /* with codes: its part of a page of a sequence's newest positions (kv_table.h) */
-    int n_launch;    /* kernel launches with one row */
-    bool slides;     /* on the GPU the cache is in a page's part for windows (state/kv_slide.h) */
+    int first_matrix; /* of these matrices in offload_question.matrices */
+    uint64_t cache;   /* its part of a KV page, in bytes */
+    uint64_t newest;  /* with codes: its part of a page of a sequence's newest positions (kv_table.h) */
+    int n_launch;     /* kernel launches with one row */
+    bool slides;      /* on the GPU the cache is in a page's part for windows (state/kv_slide.h) */
 } offload_block;
 
 /* The facts on which the decision depends. */
 typedef struct offload_question {
     offload_block *blocks; /* [n_block]: the embedding, layers, the head. Freed by offload_question_clear */
     int n_block;
+    uint64_t *matrices; /* [n_matrix]: bytes of each of the blocks' matrices. Freed as `blocks` */
+    int n_matrix;
     uint64_t fixed;    /* bytes of vectors, and of matrices that several blocks read: always resident */
     uint64_t sketch;   /* bytes of the head's sketch (exec/shortlist.h); 0: it has none */
     bool needs_sketch; /* true: the sketch is made even if fewer layers are resident; false: only if all
@@ -105,13 +114,19 @@ typedef struct offload_question {
                                  place */
     offload_place *places;    /* [n_block], a plan's, which are followed; NULL: decide. Freed as `blocks` */
     int n_attended;           /* with `places`: offload_split.n_attended, of at most n_staged layers */
+    uint64_t *kept; /* with places: [n_block], resident bytes of streamed blocks. Freed as `blocks` */
 } offload_question;
 
 /* The decision. */
 typedef struct offload_split {
     offload_place *place; /* [n_block]; the embedding's is in place if the first layer's is */
     int n_block;
-    bool tables; /* the embedding's tables are resident; only if all blocks are and memory is left */
+    uint64_t
+        *away;   /* [n_block]: bytes of the block that cross the link in a pass that computes it on the GPU */
+    bool *comes; /* [n_matrix]: the matrices that these are */
+    int share;   /* of OFFLOAD_SHARES: at most this share of every streamed layer is resident */
+    int n_in_part; /* streamed blocks of which a part is resident */
+    bool tables;   /* the embedding's tables are resident; only if all blocks are and memory is left */
     int n_not_resident, n_in_place; /* blocks, without the embedding's; the second is part of the first */
     int64_t max_rows;               /* maximum sequences that decode together with layers in place; 0: none */
     uint64_t resident, slot;        /* bytes of resident weights, of one slot for streamed blocks */

@@ -102,6 +102,7 @@ typedef struct plan_device {
     uint64_t kv_in_ram; /* bytes of keys and values in host memory */
     int n_attended;     /* layers of which the processor attends to these for generated rows, for the GPU */
     int n_resident, n_streamed, n_in_place; /* blocks but the embedding */
+    int n_in_part;                          /* streamed blocks of which a part is resident */
     int64_t in_place_sequences; /* maximum number of sequences that decode together with layers in place */
     bool many_sequences;        /* generated rows have the kernels for many sequences */
     uint64_t whole;             /* bytes of VRAM with which all blocks are resident */

@@ -68,17 +68,13 @@ static nib_status read_slices(const json_t *list, plan_block *out, nib_error *er
                     found);
 }
 
-/* A block is in VRAM as a whole or not at all, and the GPU computes the blocks in VRAM. */
+/* The GPU computes the blocks that have slices in VRAM. */
 static nib_status check_vram(const plan_block *b, nib_error *err) {
     int n = 0;
     for (int i = 0; i < b->n_slice; i++)
         n += b->slices[i].tier == NIB_TIER_VRAM;
     if (n && !b->on_gpu)
         return nib_fail(err, NIB_E_MODEL, "\"compute\": expected gpu for slices in vram, found cpu");
-    for (int i = 0; n && i < b->n_slice; i++)
-        if (b->slices[i].tier == NIB_TIER_RAM || b->slices[i].tier == NIB_TIER_DISK)
-            return nib_fail(err, NIB_E_MODEL,
-                            "\"tier\": expected all of a block's slices in vram, or none of them");
     return NIB_OK;
 }
 

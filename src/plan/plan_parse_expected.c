@@ -113,8 +113,8 @@ static nib_status read_device(const json_t *from, plan_device *out, nib_error *e
     static const char *const known[] = {
         "guessed",        "driver",   "weights",  "kv",       "activations",
         "kv_in_ram",      "resident", "streamed", "in_place", "in_place_sequences",
-        "many_sequences", "whole",    "attended", NULL};
-    int64_t resident = 0, streamed = 0, in_place = 0, attended = 0;
+        "many_sequences", "whole",    "attended", "in_part",  NULL};
+    int64_t resident = 0, streamed = 0, in_place = 0, in_part = 0, attended = 0;
     if (!from || json_is_null(from))
         return NIB_OK;
     NIB_TRY(plan_check_keys(from, "\"gpu\"", known, err));
@@ -131,6 +131,8 @@ static nib_status read_device(const json_t *from, plan_device *out, nib_error *e
     NIB_TRY(plan_get_int(from, "in_place", 0, INT_MAX, &in_place, err));
     NIB_TRY(plan_get_int(from, "attended", 0, INT_MAX, &attended, err));
     out->n_attended = (int)attended;
+    NIB_TRY(plan_get_int(from, "in_part", 0, INT_MAX, &in_part, err));
+    out->n_in_part = (int)in_part;
     out->n_resident = (int)resident;
     out->n_streamed = (int)streamed;
     out->n_in_place = (int)in_place;

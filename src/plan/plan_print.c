@@ -117,6 +117,7 @@ static json_t *device_json(const plan_device *d) {
         jsonx_put(of, "resident", json_integer(d->n_resident)) &&
         jsonx_put(of, "streamed", json_integer(d->n_streamed)) &&
         jsonx_put(of, "in_place", json_integer(d->n_in_place)) &&
+        jsonx_put(of, "in_part", json_integer(d->n_in_part)) &&
         jsonx_put(of, "in_place_sequences", json_integer(d->in_place_sequences)) &&
         jsonx_put(of, "many_sequences", json_boolean(d->many_sequences)) &&
         jsonx_put(of, "whole", bytes_json(d->whole));

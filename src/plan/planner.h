@@ -190,6 +190,8 @@ double plan_stated_loss(const plan_question *q, const plan_decision *d, double l
 double plan_block_seconds(const plan_question *q, int b, int choice, int activation);
 /* ---- cost_device.c: where a GPU computes (q->split) ---- */
 bool plan_is_on_gpu(const plan_question *q, int b); /* it computes the block's products of generated rows */
+/* Of block b, which has `all` bytes: those that are resident on the GPU. */
+uint64_t plan_bytes_on_gpu(const plan_question *q, int b, uint64_t all);
 bool plan_is_resident_on_gpu(const plan_question *q, int b); /* and the block's weights are there */
 /* Seconds of the embedding, or of a block that the GPU computes: for one token, and for the whole prompt. */
 double plan_device_block_seconds(const plan_question *q, int b, int choice);

@@ -18,9 +18,12 @@ static void add_slice(plan_block *b, const char *format, int tier, uint64_t byte
     s->bytes = bytes;
 }
 
-static void add_slices(plan_block *b, const char *format, uint64_t kept, uint64_t all) {
-    if (kept || !all)
-        add_slice(b, format, NIB_TIER_RAM, kept);
+/* on_gpu: of the kept bytes, those on the GPU. */
+static void add_slices(plan_block *b, const char *format, uint64_t on_gpu, uint64_t kept, uint64_t all) {
+    if (on_gpu)
+        add_slice(b, format, NIB_TIER_VRAM, on_gpu);
+    if (kept > on_gpu || !all)
+        add_slice(b, format, NIB_TIER_RAM, kept - on_gpu);
     if (all > kept)
         add_slice(b, format, NIB_TIER_DISK, all - kept);
 }
@@ -46,9 +49,11 @@ static void write_block(const plan_question *q, const plan_decision *d, int i, p
             add_slice(b, c->format + n, NIB_TIER_VRAM, c->second_bytes);
         return;
     }
-    add_slices(b, name, NUM_MIN(kept, first), first);
+    const uint64_t on_gpu = NUM_MIN(plan_bytes_on_gpu(q, i, all), kept);
+    const uint64_t first_on_gpu = NUM_MIN(on_gpu, first), first_kept = NUM_MIN(kept, first);
+    add_slices(b, name, first_on_gpu, first_kept, first);
     if (c->format[n])
-        add_slices(b, c->format + n, kept - NUM_MIN(kept, first), c->second_bytes);
+        add_slices(b, c->format + n, on_gpu - first_on_gpu, kept - first_kept, c->second_bytes);
 }
 
 static bool uses_imatrix(const plan *p) {
@@ -83,6 +88,7 @@ static void write_device(const offload_question *q, const offload_split *s, plan
                          .n_resident = q->n_block - 1 - s->n_not_resident,
                          .n_streamed = n_streamed,
                          .n_in_place = s->n_in_place,
+                         .n_in_part = s->n_in_part,
                          .in_place_sequences = s->n_in_place ? s->max_rows : 0,
                          .many_sequences = offload_is_for_many(q),
                          .whole = offload_all_resident(q)};

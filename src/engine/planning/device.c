@@ -21,16 +21,23 @@ static nib_status copy_open(planning *f, nib_error *err) {
     f->device = *by->share;
     f->device.blocks = mem_array(n, sizeof *f->device.blocks);
     f->device.places = NULL; /* the split follows them already */
+    f->device.kept = NULL;
+    f->device.matrices = mem_array((size_t)by->share->n_matrix + 1, sizeof *f->device.matrices);
     f->split = *by->split;
     f->split.place = mem_array(n, sizeof *f->split.place);
     f->split.staged = mem_array(n, sizeof *f->split.staged);
     f->split.attended = mem_array(n, sizeof *f->split.attended);
-    if (!f->device.blocks || !f->split.place || !f->split.staged || !f->split.attended)
+    f->split.away = mem_array(n, sizeof *f->split.away);
+    f->split.comes = NULL;
+    if (!f->device.blocks || !f->device.matrices || !f->split.place || !f->split.staged ||
+        !f->split.attended || !f->split.away)
         return nib_fail_nomem(err, n * sizeof *f->device.blocks, "planning");
     memcpy(f->device.blocks, by->share->blocks, n * sizeof *f->device.blocks);
+    memcpy(f->device.matrices, by->share->matrices, (size_t)by->share->n_matrix * sizeof *f->device.matrices);
     memcpy(f->split.place, by->split->place, n * sizeof *f->split.place);
     memcpy(f->split.staged, by->split->staged, n * sizeof *f->split.staged);
     memcpy(f->split.attended, by->split->attended, n * sizeof *f->split.attended);
+    memcpy(f->split.away, by->split->away, n * sizeof *f->split.away);
     return NIB_OK;
 }
 

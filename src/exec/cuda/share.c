@@ -176,12 +176,15 @@ static nib_status take_places(const cuda *c, offload_question *q, nib_error *err
     if (!on_gpu)
         return NIB_OK;
     q->places = mem_calloc((size_t)q->n_block, sizeof *q->places);
-    if (!q->places)
-        return nib_fail_nomem(err, (size_t)q->n_block * sizeof *q->places, "the blocks' places");
+    q->kept = mem_calloc((size_t)q->n_block, sizeof *q->kept);
+    if (!q->places || !q->kept)
+        return nib_fail_nomem(err, (size_t)q->n_block * sizeof *q->kept, "the blocks' places");
     for (int b = 1; b < q->n_block; b++) {
-        q->places[b] = layout_is_left_out(lay, b) || from[b].in_vram ? OFFLOAD_RESIDENT
-                       : from[b].on_gpu                              ? OFFLOAD_STREAMED
-                                                                     : OFFLOAD_IN_PLACE;
+        const bool resident = from[b].in_vram && !layout_place_is_cut(&from[b]);
+        q->places[b] = layout_is_left_out(lay, b) || resident ? OFFLOAD_RESIDENT
+                       : from[b].on_gpu                       ? OFFLOAD_STREAMED
+                                                              : OFFLOAD_IN_PLACE;
+        q->kept[b] = from[b].bytes[0][PLACE_GPU] + from[b].bytes[1][PLACE_GPU];
     }
     return NIB_OK;
 }
