@@ -4,6 +4,7 @@
 #include "support/gpu_attend.h"
 #include "support/paged_kv.h"
 
+#include "kernels/cuda/code_order.h"
 #include "kernels/kv_layout.h"
 
 #include <math.h>
@@ -263,8 +264,102 @@ static void check_move(int64_t n_kv, int64_t d) {
     free(host), free(found);
 }
 
+/* A head's block in the GPU's order, as its kernels write it (attend.cuh), from the processor's. */
+static void order_block(code_block b, const uint8_t *host, uint8_t *out) {
+    const int n = b.d_pad * CUDA_PAGE * b.bits / 8, n_scale = 2 * b.d_pad, n_group = b.d_pad / 32;
+    memset(out, 0, (size_t)n);
+    for (int c = 0; c < b.d_pad; c++)
+        for (int p = 0; p < CUDA_PAGE; p++) {
+            const int from = code_host_place(b, (code_at){c, p});
+            const int i = b.is_value ? (p / 32 * b.d_pad + c) * 32 + p % 32 : p * b.d_pad + c;
+            if (b.bits == 8) {
+                out[i] = host[from];
+                continue;
+            }
+            uint32_t *const dword = (uint32_t *)(void *)(out + i / 8 * 4);
+            *dword |= (uint32_t)(host[from / 2] >> from % 2 * 4 & 15) << (i % 8 / 2 * 4 + i % 2 * 16);
+        }
+    const uint16_t *scales = (const uint16_t *)(const void *)(host + n);
+    for (int i = 0; i < 2 * n_scale; i++) {
+        const int group = i % n_scale / CUDA_PAGE, p = i % CUDA_PAGE;
+        ((uint16_t *)(void *)(out + n))[i] =
+            scales[b.is_value ? i / n_scale * n_scale + p * n_group + group : i];
+    }
+}
+
+/* The places of code_order.h are permutations, and those of the kernels and of the processor. */
+static void test_orders(void **state) {
+    (void)state;
+    for (int i = 0; i < 16; i++) {
+        const code_block b = {i % 2 ? 8 : 4, i / 4 % 4 * 64 + 32, i / 2 % 2};
+        const int n = b.d_pad * CUDA_PAGE;
+        for (int place = 0; place < n; place++) {
+            const code_at here = code_device_at(b, place), there = code_host_at(b, place);
+            assert_int_equal(code_device_place(b, here), place);
+            assert_int_equal(code_host_place(b, there), place);
+            assert_in_range(here.channel, 0, b.d_pad - 1);
+            assert_in_range(there.position, 0, CUDA_PAGE - 1);
+        }
+        const code_at x = {37 % b.d_pad, 41};
+        const int byte =
+            b.is_value ? (41 * b.d_pad / 32 + x.channel / 32) * 16 + x.channel % 16 : x.channel * 32 + 9;
+        if (b.bits == 4)
+            assert_int_equal(code_host_place(b, x), 2 * byte + (b.is_value ? x.channel / 16 % 2 : 1));
+    }
+}
+
+/* Codes change their order on the way, and come back unchanged. */
+static void check_move_codes(int bits, int64_t n_kv, int64_t d) {
+    enum { PAGES = 3 };
+    static const int32_t pairs[PAGES][2] = {{1, 2}, {0, 0}, {2, 1}};
+    const int64_t each = kv_block_bytes(bits == 8 ? TYPE_KV8 : TYPE_KV4, d), half = n_kv * each,
+                  page = 2 * half;
+    const size_t bytes = (size_t)(PAGES * page), mapped = (2 * bytes + 4095) / 4096 * 4096;
+    uint8_t *host = aligned_alloc(4096, mapped), *back = host + bytes, *found = malloc(bytes), *there,
+            *here = device_new(bytes), *want = malloc((size_t)each);
+    int32_t *pairs_there = device_copy(pairs, sizeof pairs);
+    for (size_t i = 0; i < bytes; i++)
+        host[i] = (uint8_t)(i * 7919 >> 3);
+    memset(back, 0, bytes);
+    OK(cuda->map(host, mapped, (void **)&there));
+    cuda_move a = {.here = {.k = here,
+                            .v = here + half,
+                            .n_kv_head = n_kv,
+                            .d_head = d,
+                            .page = page / 2,
+                            .code_bits = bits},
+                   .host_k = there,
+                   .host_v = there + half,
+                   .pairs = pairs_there,
+                   .n_page = PAGES,
+                   .up = true};
+    OK(cuda->move(&a, stream));
+    read_back(found, here, bytes);
+    a.host_k = there + bytes;
+    a.host_v = there + bytes + half;
+    a.up = false;
+    OK(cuda->move(&a, stream));
+    OK(cuda->stream_sync(stream));
+    for (int64_t i = 0; i < PAGES * 2 * n_kv; i++) {
+        const int64_t p = i / (2 * n_kv), at = i % (2 * n_kv) * each;
+        const code_block b = {bits, (int)kv_d_pad(d), i / n_kv % 2};
+        order_block(b, host + pairs[p][1] * page + at, want);
+        assert_memory_equal(found + pairs[p][0] * page + at, want, (size_t)each);
+    }
+    assert_memory_equal(host, back, bytes);
+    OK(cuda->unpin(host));
+    drop(here), drop(pairs_there);
+    free(host), free(found), free(want);
+}
+
 static void test_move(void **state) {
     (void)state;
+    for (int bits = 4; bits <= 8; bits += 4) {
+        check_move_codes(bits, 3, 128);
+        check_move_codes(bits, 2, 80);
+        check_move_codes(bits, 1, 256);
+        check_move_codes(bits, 2, 64);
+    }
     check_move(8, 128);
     check_move(3, 64);
     check_move(1, 256);
@@ -279,6 +374,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store),
         cmocka_unit_test(test_move),
     };
+    const struct CMUnitTest anywhere[] = {cmocka_unit_test(test_orders)};
+    if (cmocka_run_group_tests(anywhere, NULL, NULL))
+        return 1;
     if (gpu_open(argc, argv))
         return cmocka_run_group_tests(tests, NULL, NULL);
     return gpu_missing();

@@ -42,15 +42,16 @@ typedef struct device_info {
     uint64_t bytes, free; /* of the whole device, all processes; 0: unknown */
 } device_info;
 
-/* Pages of one layer's keys and values, n_head heads of d_head halves, to be copied between the order of the
- * host's kernels (kernels/kv_layout.h) and the device's. */
+/* Pages of one layer's keys and values, n_head heads of d_head halves or codes, to be copied between the
+ * order of the host's kernels (kernels/kv_layout.h) and the device's. */
 typedef struct device_pages {
     void *key, *value;           /* device memory */
     void *host_key, *host_value; /* pinned host memory */
     const int32_t *pairs; /* device memory, [n_page, 2], 8-byte aligned: how many times DEVICE_PAGE bytes a
                              page is after `key`, and after `host_key` */
     int64_t n_page, n_head, d_head;
-    bool up; /* to the device */
+    int code_bits; /* 0: halves */
+    bool up;       /* to the device */
 } device_pages;
 
 enum { DEVICE_PAGE = 4096 /* bytes; alignment of allocations */ };

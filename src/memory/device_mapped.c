@@ -106,8 +106,12 @@ static nib_status mapped_reorder(device *d, device_lane lane, const device_pages
     cuda_move a;
     cuda_stream s;
     memset(&a, 0, sizeof a);
-    a.here = (cuda_kv){
-        .k = p->key, .v = p->value, .n_kv_head = p->n_head, .d_head = p->d_head, .page = DEVICE_PAGE / 2};
+    a.here = (cuda_kv){.k = p->key,
+                       .v = p->value,
+                       .n_kv_head = p->n_head,
+                       .d_head = p->d_head,
+                       .page = DEVICE_PAGE / 2,
+                       .code_bits = p->code_bits};
     a.host_k = (uint8_t *)p->host_key + m->apart;
     a.host_v = (uint8_t *)p->host_value + m->apart;
     a.pairs = p->pairs;

@@ -10,13 +10,17 @@
 
 enum { NOTHING = -1 };
 
+/* Pairs of pages in one of the lists for KV_HOME_HOST. */
+typedef struct pair_list {
+    int64_t first, n;
+} pair_list;
+
 /* Sequences whose pages are in a slot together. */
 typedef struct part {
     int first, end;  /* of `rows` */
     int64_t row_end; /* rows of the pass */
     int first_run, end_run;
-    int64_t up, down; /* its first pairs in the lists for KV_HOME_HOST, and how many */
-    int64_t n_up, n_down;
+    pair_list pages[2], newest[2]; /* in the lists down and up; with codes newest positions too */
     bool by_host;
 } part;
 
@@ -244,23 +248,49 @@ static void number_pages(kv_stage *s, part *p) {
     p->end_run = s->n_run;
 }
 
-/* Pairs a part's pages with those on the host for layers with KV_HOME_HOST. */
-static nib_status list_pairs(kv_stage *s, part *p, int64_t *n_up, int64_t *n_down, nib_error *err) {
-    int32_t *const up = s->list, *const down = up + 2 * s->n_page;
-    p->up = *n_up;
-    p->down = *n_down;
-    for (int i = p->first; i < p->end && !p->by_host && !s->setup.newest; i++) {
+/* Blocks [first, end) of a sequence. */
+typedef struct blocks {
+    int64_t first, end;
+} blocks;
+
+/* Blocks whose pages come up, or go down. */
+static blocks moved_blocks(const kv_stage *s, const kv_stage_rows *r, bool up) {
+    return up ? (blocks){0, read_end(s, r)} : (blocks){r->first / KV_BLOCK, written_end(s, r)};
+}
+
+/* The same for newest positions: the incomplete block comes up, written ones of the last two go down. */
+static blocks moved_newest(const kv_stage *s, const kv_stage_rows *r, bool up) {
+    const int64_t n = n_newest(s), last = (r->end - 1) / KV_BLOCK, begin = r->first / KV_BLOCK;
+    if (n == 0)
+        return (blocks){0, 0};
+    return up ? (blocks){begin, begin + (r->first % KV_BLOCK != 0)}
+              : (blocks){NUM_MAX(begin, last + 1 - n), last + 1};
+}
+
+static int32_t *pairs_of(const kv_stage *s, bool up) {
+    return s->list + (up ? 0 : 2 * s->n_page);
+}
+
+/* Pairs a part's pages with those on the host for layers with KV_HOME_HOST, behind the first *n of a list. */
+static nib_status list_pairs(kv_stage *s, part *p, bool up, int64_t *n, nib_error *err) {
+    int32_t *const list = pairs_of(s, up);
+    p->pages[up].first = *n;
+    for (int i = p->first; i < p->end && !p->by_host; i++) {
         const kv_stage_rows *r = &s->rows[i];
-        for (int64_t n = 0; n < pages_of(r); n++) {
-            const int32_t here = numbers(s, r)[n];
-            if (n < read_end(s, r))
-                NIB_TRY(list_pair(s, up, n_up, here, r->kv->on_host[n], err));
-            if (n >= r->first / KV_BLOCK && n < written_end(s, r))
-                NIB_TRY(list_pair(s, down, n_down, here, r->kv->on_host[n], err));
-        }
+        const blocks all = moved_blocks(s, r, up);
+        for (int64_t b = all.first; b < all.end; b++)
+            NIB_TRY(list_pair(s, list, n, numbers(s, r)[n_newest(s) + b], r->kv->on_host[b], err));
     }
-    p->n_up = *n_up - p->up;
-    p->n_down = *n_down - p->down;
+    p->pages[up].n = *n - p->pages[up].first;
+    p->newest[up].first = *n;
+    for (int i = p->first; i < p->end && !p->by_host; i++) {
+        const kv_stage_rows *r = &s->rows[i];
+        const blocks all = moved_newest(s, r, up);
+        for (int64_t b = all.first; b < all.end; b++)
+            NIB_TRY(list_pair(s, list, n, numbers(s, r)[b % n_newest(s)],
+                              r->kv->recent_on_host[b % n_newest(s)], err));
+    }
+    p->newest[up].n = *n - p->newest[up].first;
     return NIB_OK;
 }
 
@@ -288,23 +318,31 @@ static void advance(kv_stage *s, int layer, int p) {
 
 /* ---- copies ---- */
 
-static nib_status copy_reordered(kv_stage *s, const slot *x, bool up, nib_error *err) {
-    const part *p = &s->parts[x->part];
-    const kv_layer *l = &s->paging->layers[x->layer];
+/* Copies the pages of pairs, of a layer that is in them as l says. */
+static nib_status reorder(kv_stage *s, const slot *x, const kv_layer *l, pair_list of, bool up,
+                          nib_error *err) {
     device *host = s->setup.host;
-    const int32_t *pairs = there(s) + (up ? 0 : 2 * s->n_page) + 2 * (up ? p->up : p->down);
     const device_pages pages = {.key = x->at,
                                 .value = x->at + (l->value_at - l->key_at),
                                 .host_key = s->origin + l->key_at,
                                 .host_value = s->origin + l->value_at,
-                                .pairs = pairs,
-                                .n_page = up ? p->n_up : p->n_down,
+                                .pairs = there(s) + (pairs_of(s, up) - s->list) + 2 * of.first,
+                                .n_page = of.n,
                                 .n_head = l->n_kv_head,
                                 .d_head = l->d_head,
+                                .code_bits = kv_is_coded(l->type) ? kv_code_bits(l->type) : 0,
                                 .up = up};
     if (pages.n_page == 0)
         return NIB_OK;
     return host->kind->reorder(host, up ? DEVICE_LOAD_CACHE : DEVICE_STORE_CACHE, &pages, err);
+}
+
+static nib_status copy_reordered(kv_stage *s, const slot *x, bool up, nib_error *err) {
+    const part *p = &s->parts[x->part];
+    NIB_TRY(reorder(s, x, &s->paging->layers[x->layer], p->pages[up], up, err));
+    if (!s->setup.newest)
+        return NIB_OK;
+    return reorder(s, x, &s->rows->kv->recent.layers[x->layer], p->newest[up], up, err);
 }
 
 /* Positions [first, end) of a block. */
@@ -341,9 +379,9 @@ static nib_status copy_page(const kv_stage *s, const kv_layer *l, uint8_t *here,
  * written, of the last two blocks. */
 static nib_status copy_newest(kv_stage *s, int layer, const kv_stage_rows *r, uint8_t *at, bool up,
                               nib_error *err) {
-    const int64_t n = n_newest(s), last = (r->end - 1) / KV_BLOCK, begin = r->first / KV_BLOCK;
-    const int64_t end = up ? begin + (r->first % KV_BLOCK != 0) : last + 1;
-    for (int64_t b = up ? begin : NUM_MAX(begin, last + 1 - n); n && b < end; b++)
+    const int64_t n = n_newest(s);
+    const blocks all = moved_newest(s, r, up);
+    for (int64_t b = all.first; b < all.end; b++)
         NIB_TRY(copy_page(s, &r->kv->recent.layers[layer], at + (uint64_t)(b % n) * s->setup.newest,
                           r->kv->recent_on_host[b % n], in_block(r, b, up), up, err));
     return NIB_OK;
@@ -396,10 +434,10 @@ static nib_status copy_sequences(kv_stage *s, const slot *x, bool up, nib_error 
 static uint64_t copied_bytes(const kv_stage *s, const slot *x, bool up) {
     const part *p = &s->parts[x->part];
     const kv_layer *l = &s->paging->layers[x->layer];
-    int64_t n = l->home == KV_HOME_STAGED ? 0 : up ? p->n_up : p->n_down;
+    int64_t n = l->home == KV_HOME_STAGED ? 0 : p->pages[up].n;
     for (int i = p->first; i < p->end && l->home == KV_HOME_STAGED; i++) {
-        const kv_stage_rows *r = &s->rows[i];
-        n += up ? read_end(s, r) : written_end(s, r) - r->first / KV_BLOCK;
+        const blocks all = moved_blocks(s, &s->rows[i], up);
+        n += all.end - all.first;
     }
     return (uint64_t)n * 2 * (uint64_t)(l->value_at - l->key_at);
 }
@@ -449,7 +487,7 @@ static nib_status load_ahead(kv_stage *s, nib_error *err) {
 
 nib_status kv_stage_begin(kv_stage *s, nib_error *err) {
     device *d = s->setup.device;
-    int64_t most = 0, n_up = 0, n_down = 0;
+    int64_t most = 0, n_pair[2] = {0, 0};
     device_mark listed;
     for (int i = 0; i < s->n_row; i++)
         most = NUM_MAX(most, pages_of(&s->rows[i]));
@@ -463,11 +501,12 @@ nib_status kv_stage_begin(kv_stage *s, nib_error *err) {
         mem_grow((void **)&s->runs, &s->max_runs, (size_t)s->n_page, sizeof *s->runs))
         return nib_fail_nomem(err, n * (sizeof *s->list + sizeof *s->pages), "a list of pages");
     s->paging = kv_pool_paging(s->rows->kv->pool);
-    s->origin = s->rows->kv->on_host[0];
+    s->origin = s->setup.newest ? s->rows->kv->recent_on_host[0] : s->rows->kv->on_host[0];
     cut(s);
     for (int i = 0; i < s->n_part; i++) {
         number_pages(s, &s->parts[i]);
-        NIB_TRY(list_pairs(s, &s->parts[i], &n_up, &n_down, err));
+        for (int up = 0; up < 2; up++)
+            NIB_TRY(list_pairs(s, &s->parts[i], up, &n_pair[up], err));
     }
     NIB_TRY(d->kind->copy(d, DEVICE_LOAD_CACHE, there(s), s->list, n * sizeof *s->list, err));
     NIB_TRY(d->kind->mark(d, DEVICE_LOAD_CACHE, &listed, err));

@@ -262,7 +262,23 @@ int fake_move(const cuda_move *a, cuda_stream s) {
     return 0;
 }
 
+/* Codes have the host's order on both sides. */
+static void move_codes(const cuda_move *a) {
+    const type_id type = a->here.code_bits == 8 ? TYPE_KV8 : TYPE_KV4;
+    const size_t bytes = (size_t)(a->here.n_kv_head * kv_block_bytes(type, a->here.d_head));
+    for (int64_t i = 0; i < 2 * a->n_page; i++) {
+        const int32_t *pair = (const int32_t *)real(a->pairs) + i / 2 * 2;
+        uint16_t *here = (uint16_t *)real(i % 2 ? a->here.v : a->here.k) + pair[0] * a->here.page;
+        uint16_t *host = (uint16_t *)real(i % 2 ? a->host_v : a->host_k) + pair[1] * a->here.page;
+        memcpy(a->up ? here : host, a->up ? host : here, bytes);
+    }
+}
+
 void fake_move_now(const cuda_move *a) {
+    if (a->here.code_bits) {
+        move_codes(a);
+        return;
+    }
     const int64_t d = a->here.d_head, run = CUDA_PAGE * d;
     for (int64_t i = 0; i < a->n_page; i++) {
         const int32_t *pair = (const int32_t *)real(a->pairs) + 2 * i;

@@ -231,7 +231,7 @@ static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, off
                                recurrent states */
                             .one_cache = is_coded || model_state_bytes(m) > 0 || !attention.width,
                             .stages = attention.stores,
-                            .attends = attention.width && attention.is_alone && !is_coded};
+                            .attends = attention.width && attention.is_alone};
     find_capacity(c, cap, q);
     q->activations = gpu_workspace_device_bytes(c, rows);
     kv_paging sizes;
