@@ -45,6 +45,9 @@ typedef struct world {
     use uses[MAX_LIST]; /* the plain model: of the pass, in order */
     int n_use, at;
     const slot *pinned;
+    slot *leaving[RING_SLOTS]; /* copies that have not ended */
+    int page_of[RING_SLOTS];   /* and what they read */
+    int n_leaving, n_left;
     int n_assigned, n_told; /* pages, errors */
 } world;
 
@@ -127,7 +130,7 @@ static void check_slot(const world *w, int i, int *owners) {
     if (s->state == SLOT_PACKING)
         owners[number_of(w, s->packed)]++;
     if (s->discard) {
-        assert_true(s->state == SLOT_READING || s->state == SLOT_PACKING);
+        assert_true(s->state == SLOT_READING || s->state == SLOT_PACKING || s->n_leaving > 0);
         return;
     }
     assert_int_equal(w->state[s->page].slot, i);
@@ -152,6 +155,8 @@ static void check(const world *w) {
     }
     for (int i = 0; i <= n_slot; i++) /* every buffer has one owner */
         assert_int_equal(owners[i], 1);
+    for (int i = 0; i < w->n_leaving; i++) /* nobody writes what is still copied */
+        assert_int_equal(w->buffers[number_of(w, w->leaving[i]->buffer)], w->page_of[i]);
     assert_int_equal(n_packing, g->n_packing);
     assert_int_equal(n_pinned, w->pinned != NULL);
     assert_true(g->n_spare + g->n_packing >= 1);
@@ -239,9 +244,22 @@ static bool packed(world *w) {
     return false;
 }
 
-/* One step of the reader or the packer, if there is one; false: there is nothing to do. */
+/* A copy ends, any of them. */
+static bool left(world *w) {
+    if (w->n_leaving == 0)
+        return false;
+    const int i = (int)random_below(w, (uint64_t)w->n_leaving);
+    slot *s = w->leaving[i];
+    w->leaving[i] = w->leaving[--w->n_leaving];
+    w->page_of[i] = w->page_of[w->n_leaving];
+    w->n_left++;
+    page_ring_left(&w->g, s);
+    return true;
+}
+
+/* One step of the reader, the packer or a device, if there is one; false: there is nothing to do. */
 static bool something(world *w) {
-    static bool (*const all[])(world * w) = {take, send, come, pack, packed};
+    static bool (*const all[])(world * w) = {take, send, come, pack, packed, left};
     const int n = (int)NUM_COUNT(all), from = (int)random_below(w, (uint64_t)n);
     for (int i = 0; i < n; i++)
         if (all[(from + i) % n](w)) {
@@ -279,7 +297,11 @@ static bool use_next(world *w) {
     for (uint64_t n = random_below(w, 6); n > 0 && something(w); n--)
         assert_int_equal(w->buffers[number_of(w, s->buffer)], page); /* nobody writes there */
     w->pinned = NULL;
-    page_ring_release(&w->g, &u->at);
+    const bool leaves = w->n_leaving < RING_SLOTS && chance(w, 2);
+    w->page_of[w->n_leaving % RING_SLOTS] = page;
+    slot *const released = page_ring_release(&w->g, &u->at, leaves);
+    if (leaves)
+        w->leaving[w->n_leaving++] = released;
     check(w);
     w->at++;
     return true;
@@ -329,15 +351,16 @@ static void open_world(world *w, uint64_t seed) {
 
 static void any_order_of_events(void **state) {
     static world w;
-    int n_assigned = 0;
+    int n_assigned = 0, n_left = 0;
     (void)state;
     for (uint64_t seed = 1; seed <= N_WORLD; seed++) {
         open_world(&w, seed);
         for (int i = 0; i < N_PASS; i++)
             run_pass(&w, false);
         n_assigned += w.n_assigned;
+        n_left += w.n_left;
     }
-    assert_true(n_assigned > N_WORLD * 100);
+    assert_true(n_assigned > N_WORLD * 100 && n_left > N_WORLD * 20);
 }
 
 static void any_failures(void **state) {

@@ -2,11 +2,13 @@
  * to the device, and back.
  *
  * Copies are in the device's lane for weights. What the kind does on arrival is in a second lane, so the
- * copies of the next block do not wait for it. The host waits only where it must: for a page of the ring, to
- * release it when its copy has ended, and for resident weights, which later kernels read without a mark.
+ * copies of the next block do not wait for it. The host waits only where it must: when half of the ring's
+ * pages are still leaving it for the device, and for resident weights, which later kernels read without a
+ * mark.
  *
- * The resident pages in RAM of blocks that come for each visit are page-locked at the first one, so that
- * their copies are asynchronous and run at the link's rate; without page-locking they are slower. */
+ * The resident pages in RAM of blocks that come for each visit, and the ring, are page-locked at the first
+ * one, so that their copies are asynchronous and run at the link's rate; without page-locking they are
+ * slower. */
 #include "weights/device_store_parts.h"
 
 #include "model/page_layout.h"
@@ -16,7 +18,6 @@ typedef struct copying {
     int block;
     const view *from;  /* the block's weights on the host */
     device_block *to;  /* the slot; NULL: resident weights */
-    bool borrowed;     /* a copy from a page of the ring is in flight */
     nib_status status; /* the first error */
     nib_error *err;
 } copying;
@@ -65,22 +66,13 @@ static nib_status copy_resident(const device_store *s, const weight *of, const v
 
 /* ---- pages of the ring ---- */
 
-/* Waits until the copy from the page has ended, and releases the page. */
-static nib_status give_page_back(const device_store *s, copying *x, nib_error *err) {
-    const nib_status status = x->borrowed ? wait_for(s, DEVICE_LOAD_WEIGHTS, err) : NIB_OK;
-    x->borrowed = false;
-    pager_release(x->p);
-    return status;
-}
-
 static nib_status copy_pieces(const device_store *s, copying *x, int w, uint8_t *to, nib_error *err) {
     const weight *of = store_weight_of(s, x->block, w);
     const int n = pager_n_piece(x->p, x->block, w);
     for (int i = 0; i < n; i++) {
         pager_piece piece;
-        NIB_TRY(give_page_back(s, x, err));
+        NIB_TRY(pager_release_to(x->p, s->setup.device, err));
         NIB_TRY(pager_fetch(x->p, x->block, w, i, &piece, err));
-        x->borrowed = true;
         const uint64_t first = store_bytes(s, of, piece.first_row);
         NIB_TRY(copy_in(s, to + first, piece.v.data, store_bytes(s, of, piece.first_row + piece.v.n) - first,
                         err));
@@ -169,7 +161,7 @@ static nib_status copy_block(device_store *s, copying *x, const visit *v, const 
     once.again = false; /* the host reads it once: the device keeps it for consecutive visits */
     pager_pin(x->p, &once, rest, &unused);
     queue_all(s, x);
-    const nib_status ended = give_page_back(s, x, x->status == NIB_OK ? x->err : NULL);
+    const nib_status ended = pager_release_to(x->p, s->setup.device, x->status == NIB_OK ? x->err : NULL);
     pager_unpin(x->p);
     x->status = x->status == NIB_OK ? ended : x->status;
     if (x->status != NIB_OK) {
@@ -330,6 +322,10 @@ static void lock_all(device_store *s) {
     for (int b = 0; b < layout_n_block(s->layout); b++)
         if (s->blocks[b].coming > 0)
             store_lock(s, b);
+    locked_pages l = {.block = -1};
+    if (!s->lock_failed && pager_ring_memory(s->pager, &l.at, &l.bytes) &&
+        s->setup.device->kind->pin(s->setup.device, l.at, l.bytes, NULL) == NIB_OK)
+        s->locked[s->n_locked++] = l;
 }
 
 /* Whether the next visit of the block loads resident weights. */

@@ -179,9 +179,10 @@ void page_ring_packed(page_ring *g, slot *s) {
 
 /* Discards the content of a slot. */
 static void drop(page_ring *g, slot *s) {
-    const bool busy = s->state == SLOT_PACKING || (s->state == SLOT_READING && s->n_flight > 0);
+    const bool busy =
+        s->state == SLOT_PACKING || (s->state == SLOT_READING && s->n_flight > 0) || s->n_leaving > 0;
     if (busy)
-        leave_page(g, s); /* the slot becomes empty when its reads or its packing have ended */
+        leave_page(g, s); /* the slot becomes empty when its reads, packing or copies have ended */
     else
         put_back(g, s);
 }
@@ -244,14 +245,22 @@ slot *page_ring_acquire(page_ring *g, const page_cursor *at) {
     return s;
 }
 
-void page_ring_release(page_ring *g, const page_cursor *at) {
+slot *page_ring_release(page_ring *g, const page_cursor *at, bool leaving) {
     const visit_pages *p = g->streamed;
     const int first = p->first[at->at.block], n = p->first[at->at.block + 1] - first;
     const bool stays = at->at.again && at->i - first < visit_pages_staying(n, p->n_slot);
     slot *s = slot_of(g, page_of(g, at));
     assert(s && s->state == SLOT_PINNED);
     s->state = SLOT_READY;
+    s->n_leaving += leaving;
     if (!stays && --s->n_use <= 0)
+        drop(g, s);
+    g->changed = true;
+    return s;
+}
+
+void page_ring_left(page_ring *g, slot *s) {
+    if (--s->n_leaving == 0 && s->discard)
         put_back(g, s);
     g->changed = true;
 }

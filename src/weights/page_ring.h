@@ -24,11 +24,15 @@
  *
  * absent: it has no slot; here: its slot is ready or pinned; arriving: any other.
  *
+ * A page that is released may be *leaving*: copies of it to a device are queued (slot.n_leaving). Its use is
+ * over, but its slot gets no other content until they have ended (page_ring_left). Meanwhile others are
+ * acquired and read.
+ *
  * INVARIANTS
  *  1. A page has at most one slot, and a slot that is not empty has one buffer. Every buffer belongs to a
  *     slot, is spare, or is the destination of a packing in progress.
  *  2. A buffer is written only while its slot is reading, or as the destination of a packing, when it is
- *     neither a slot's nor spare. So a page that is ready or pinned does not change.
+ *     neither a slot's nor spare. So a page that is ready, pinned or leaving does not change.
  *  3. Slots are assigned in the order of the pass's visits (visit_pages.h), and after its end in the order of
  *     the predicted next pass. A page that is not absent gets no second slot: its slot serves both uses.
  *  4. The predicted uses that are not over are at most as many as slots, and one buffer stays free for
@@ -70,6 +74,7 @@ typedef struct slot {
     uint8_t *buffer; /* the bytes as read, later the packed page; NULL: the slot is empty */
     uint8_t *packed; /* packing: the destination */
     bool discard;    /* the page no longer has this slot */
+    int n_leaving;   /* ready or pinned: copies from the buffer that have not ended */
 
     /* how the page is read; set by the reader */
     int n_read, n_sent, n_flight;
@@ -132,8 +137,11 @@ void page_ring_packed(page_ring *g, slot *s);
 /* Acquires the page of at->i: its slot, pinned or failed; NULL: the page is arriving. If this use was not
  * predicted, the order continues from it. */
 slot *page_ring_acquire(page_ring *g, const page_cursor *at);
-/* Ends one use of a pinned page. */
-void page_ring_release(page_ring *g, const page_cursor *at);
+/* Ends one use of a pinned page. leaving: a copy from its buffer has not ended; returns the slot, for
+ * page_ring_left. */
+slot *page_ring_release(page_ring *g, const page_cursor *at, bool leaving);
+/* To be called when such a copy has ended. */
+void page_ring_left(page_ring *g, slot *s);
 /* Empties a failed slot after its error was returned. */
 void page_ring_clear_failed(page_ring *g, slot *s);
 

@@ -145,6 +145,11 @@ typedef struct pager_piece {
 nib_status pager_fetch(pager *p, int block, int w, int piece, pager_piece *out, nib_error *err);
 /* Releases the fetched page, if any. Prefetching continues. */
 void pager_release(pager *p);
+/* The same while a copy of the page is queued in a device's lane for weights: the page is not overwritten
+ * before that copy has ended, and nobody waits for it as long as half of the ring is left. */
+nib_status pager_release_to(pager *p, device *on, nib_error *err);
+/* The memory that pages of the ring are in; false: there is no ring. */
+bool pager_ring_memory(const pager *p, void **at, uint64_t *bytes);
 
 /* ---- experts that come and go: of a stack whose view has no data, a visit uses what its router has chosen
  * ---- While the block is pinned: ask once, then take and end until none is left. */

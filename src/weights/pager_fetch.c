@@ -168,18 +168,38 @@ nib_status pager_fetch(pager *p, int b, int w, int piece, pager_piece *out, nib_
     return NIB_OK;
 }
 
-void pager_release(pager *p) {
-    if (p->now.expert >= 0)
-        pager_end_experts(p, &p->now.expert, 1);
+/* An expert's place may get another one at once, so its copy is waited for. */
+static nib_status end_expert(pager *p, device *on, nib_error *err) {
+    device_mark copied;
+    nib_status status = on ? on->kind->mark(on, DEVICE_LOAD_WEIGHTS, &copied, err) : NIB_OK;
+    if (on && status == NIB_OK)
+        status = on->kind->wait(on, copied, err);
+    pager_end_experts(p, &p->now.expert, 1);
     p->now.expert = -1;
+    return status;
+}
+
+nib_status pager_release_to(pager *p, device *on, nib_error *err) {
+    nib_status status = p->now.expert >= 0 ? end_expert(p, on, err) : NIB_OK;
     if (p->now.page >= 0)
         patch(p, p->now.page, NULL);
     p->now.page = -1;
     if (p->now.use >= 0) {
         const page_cursor cursor = cursor_of(p, p->now.use);
-        reader_unpin(p->reader, &cursor);
+        status = reader_unpin(p->reader, &cursor, on, err);
     }
     p->now.use = -1;
+    return status;
+}
+
+void pager_release(pager *p) {
+    pager_release_to(p, NULL, NULL);
+}
+
+bool pager_ring_memory(const pager *p, void **at, uint64_t *bytes) {
+    if (p->reader)
+        reader_memory(p->reader, at, bytes);
+    return p->reader != NULL;
 }
 
 /* Reads and packs a row into p->row_packed. */

@@ -205,8 +205,13 @@ void reader_end(reader *r);
 /* Pins the page of at->i and returns its data; blocks until it has arrived. The pages after it in the list
  * are read next. *wait_s grows by the seconds waited. */
 nib_status reader_pin(reader *r, const page_cursor *at, uint8_t **data, double *wait_s, nib_error *err);
-/* Releases the page that reader_pin gave for this cursor. */
-void reader_unpin(reader *r, const page_cursor *at);
+/* Releases the page that reader_pin gave for this cursor. on: a copy of it is queued in this device's lane
+ * for weights, and the page leaves until that has ended; NULL: none. */
+nib_status reader_unpin(reader *r, const page_cursor *at, device *on, nib_error *err);
+/* Waits for the copies of all pages that are leaving. */
+nib_status reader_let_go(reader *r, nib_error *err);
+/* The memory of the ring. */
+void reader_memory(const reader *r, void **at, uint64_t *bytes);
 
 /* ---- pager_experts.c: experts that are read when they are chosen ---- */
 bool experts_stream(const pager *p);                              /* whether some are not resident */

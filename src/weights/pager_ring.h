@@ -12,6 +12,13 @@ typedef struct in_flight {
     int slot, read;
 } in_flight;
 
+/* A copy from a page of the ring. */
+typedef struct page_leaving {
+    slot *from;
+    device *on;
+    device_mark copied;
+} page_leaving;
+
 struct reader {
     pager *p;
     pthread_t thread;
@@ -23,6 +30,8 @@ struct reader {
     read_queue *queue;      /* used by the reader only, like the fields up to the lock */
     int idle[READER_DEPTH], n_idle;
     in_flight sent[READER_DEPTH];
+    page_leaving leaving[RING_SLOTS]; /* the oldest first; used by the thread that acquires pages */
+    int n_leaving;
     bool looked; /* the files were checked for changes since the reader began to fill the ring */
 
     pthread_mutex_t lock; /* protects the fields below */
