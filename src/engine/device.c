@@ -54,6 +54,11 @@ static nib_status share(const engine_core *e, backend *by, const backend_rows *r
             "generated rows, and the others are streamed%s",
             num_format_size(d->split.resident, kept), d->split.n_not_resident, d->split.n_in_place,
             d->split.n_in_part ? " in part" : "");
+    if (d->split.n_staged > 0)
+        log_line(&e->log,
+                 "keys and values of %d layers that the GPU computes are in RAM; for generated rows the "
+                 "processor attends in %d of them",
+                 d->split.n_staged, d->split.n_attended);
     return NIB_OK;
 }
 
