@@ -7,7 +7,52 @@
 
 #include <string.h>
 
-static nib_status list_weights(const device_store *s, offload_question *out, nib_error *err) {
+/* Counts a layer's matrices by its products. */
+static offload_layer layer_of(const backend_setup *s, int b) {
+    const block *of = layout_block(s->layout, b);
+    offload_layer l = {.two = s->act_bits[b] == 16};
+    for (int i = 0; i < of->program.n_op; i++) {
+        const op *o = &of->program.ops[i];
+        uint64_t bytes = 0;
+        if (!op_is_product(o))
+            continue;
+        pack_bytes(&of->weights[o->w].format, of->weights[o->w].n, o->k, &bytes);
+        l.bytes += bytes;
+        if (o->kind == OP_EXPERTS) {
+            l.chosen += bytes;
+            l.share = (double)o->u.experts.n_used / (double)o->u.experts.n_expert;
+        }
+        l.macs += o->cost.macs;
+        l.bits = of->weights[o->w].format.bits;
+    }
+    return l;
+}
+
+/* The places that a plan for a GPU has given the blocks. */
+static nib_status take_places(const layout *lay, offload_question *q, nib_error *err) {
+    const layout_place *from = layout_places(lay);
+    bool on_gpu = false;
+    for (int b = 0; from && b < q->n_block; b++)
+        on_gpu = on_gpu || from[b].on_gpu;
+    if (!on_gpu)
+        return NIB_OK;
+    q->places = mem_calloc((size_t)q->n_block, sizeof *q->places);
+    q->kept = mem_calloc((size_t)q->n_block, sizeof *q->kept);
+    if (!q->places || !q->kept)
+        return nib_fail_nomem(err, (size_t)q->n_block * sizeof *q->kept, "the blocks' places");
+    for (int b = 1; b < q->n_block; b++) {
+        const bool resident = from[b].in_vram && !layout_place_is_cut(&from[b]);
+        q->places[b] = layout_is_left_out(lay, b) || resident ? OFFLOAD_RESIDENT
+                       : from[b].on_gpu                       ? OFFLOAD_STREAMED
+                                                              : OFFLOAD_IN_PLACE;
+        q->kept[b] = from[b].bytes[0][PLACE_GPU] + from[b].bytes[1][PLACE_GPU];
+    }
+    return NIB_OK;
+}
+
+/* The facts of the weights: their bytes, by the store; what a layer's products take; and a plan's places. */
+static nib_status add_weights(const device_store *s, const backend_setup *setup, offload_question *out,
+                              nib_error *err) {
     const uint64_t *bytes = device_store_matrices(s, &out->n_matrix);
     const size_t n = (size_t)out->n_matrix;
     out->matrices = mem_alloc((n + 1) * sizeof *out->matrices);
@@ -19,7 +64,9 @@ static nib_status list_weights(const device_store *s, offload_question *out, nib
         out->blocks[b].first_matrix = device_store_first_matrix(s, b);
     }
     out->fixed = device_store_fixed(s);
-    return NIB_OK;
+    if (out->n_block > 2)
+        out->layer = layer_of(setup, out->n_block / 2);
+    return take_places(setup->layout, out, err);
 }
 
 nib_status engine_device_ask(const engine_core *e, backend *open, const backend_setup *setup,
@@ -29,7 +76,7 @@ nib_status engine_device_ask(const engine_core *e, backend *open, const backend_
     if (status == NIB_OK)
         status = device_store_open(setup->layout, e->kind->memory, &s, err);
     if (status == NIB_OK)
-        status = list_weights(s, out, err);
+        status = add_weights(s, setup, out, err);
     device_store_close(s);
     return status;
 }

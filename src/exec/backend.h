@@ -141,7 +141,7 @@ typedef struct backend_kind {
      * bytes of these that a pass of n_row rows makes resident. It has no side effects. */
     uint64_t (*row_bytes)(const backend_setup *s, const backend_rows *rows, int64_t n_row, uint64_t *touched);
     /* For a device whose memory is shared by weights and the back end: gives the facts for
-     * offload_split_make, for these rows and a cap of `cap` bytes (NIB_AUTO: no cap), except the bytes of
+     * offload_split_make, for these rows and a cap of `cap` bytes (NIB_AUTO: no cap), except those of
      * weights. open: the open back end; NULL: there is none, with this setup; without a device the sizes are
      * guesses. NIB_E_DEVICE: there is neither a device nor a cap, or the device cannot compute the model.
      * NULL: the back end computes in host memory, or its device has room for anything. */

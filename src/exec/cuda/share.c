@@ -126,27 +126,6 @@ static void count_pages(const cuda *c, uint64_t n_kept, const kv_paging *p, offl
     q->session = n_kept - q->n_page * q->page - q->n_part * q->part;
 }
 
-/* Counts a layer's matrices by its products. */
-static offload_layer layer_of(const cuda *c, int b) {
-    const block *of = layout_block(c->setup.layout, b);
-    offload_layer l = {.two = c->setup.act_bits[b] == 16};
-    for (int i = 0; i < of->program.n_op; i++) {
-        const op *o = &of->program.ops[i];
-        uint64_t bytes = 0;
-        if (!op_is_product(o))
-            continue;
-        pack_bytes(&of->weights[o->w].format, of->weights[o->w].n, o->k, &bytes);
-        l.bytes += bytes;
-        if (o->kind == OP_EXPERTS) {
-            l.chosen += bytes;
-            l.share = (double)o->u.experts.n_used / (double)o->u.experts.n_expert;
-        }
-        l.macs += o->cost.macs;
-        l.bits = of->weights[o->w].format.bits;
-    }
-    return l;
-}
-
 /* The number of launches of a block for a generated row. */
 static int launches_of(const cuda *c, int b) {
     int n = c->blocks[b].n;
@@ -164,29 +143,6 @@ static void find_capacity(const cuda *c, uint64_t cap, offload_question *q) {
     q->capped = cap <= has;
     q->capacity = NUM_MIN(cap, has);
     snprintf(q->capacity_of, sizeof q->capacity_of, "%s", q->capped ? "the cap" : info.name);
-}
-
-/* The places that a plan for a GPU has given the blocks. */
-static nib_status take_places(const cuda *c, offload_question *q, nib_error *err) {
-    const layout *lay = c->setup.layout;
-    const layout_place *from = layout_places(lay);
-    bool on_gpu = false;
-    for (int b = 0; from && b < q->n_block; b++)
-        on_gpu = on_gpu || from[b].on_gpu;
-    if (!on_gpu)
-        return NIB_OK;
-    q->places = mem_calloc((size_t)q->n_block, sizeof *q->places);
-    q->kept = mem_calloc((size_t)q->n_block, sizeof *q->kept);
-    if (!q->places || !q->kept)
-        return nib_fail_nomem(err, (size_t)q->n_block * sizeof *q->kept, "the blocks' places");
-    for (int b = 1; b < q->n_block; b++) {
-        const bool resident = from[b].in_vram && !layout_place_is_cut(&from[b]);
-        q->places[b] = layout_is_left_out(lay, b) || resident ? OFFLOAD_RESIDENT
-                       : from[b].on_gpu                       ? OFFLOAD_STREAMED
-                                                              : OFFLOAD_IN_PLACE;
-        q->kept[b] = from[b].bytes[0][PLACE_GPU] + from[b].bytes[1][PLACE_GPU];
-    }
-    return NIB_OK;
 }
 
 /* Where keys and values may be, and who may attend to them. */
@@ -250,8 +206,7 @@ static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, off
                                        .slides = is_in_part(c, b),
                                        .newest = is_coded ? cache_of(c, TYPE_F16, b) : 0,
                                        .n_launch = launches_of(c, b)};
-    q->layer = n_block > 2 ? layer_of(c, n_block / 2) : (offload_layer){0};
-    return take_places(c, q, err);
+    return NIB_OK;
 }
 
 void share_kernels(cuda *c, const cuda_kernels *k) {
