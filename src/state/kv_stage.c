@@ -366,8 +366,7 @@ static nib_status copy_page(const kv_stage *s, const kv_layer *l, uint8_t *here,
     const uint64_t bytes = 2 * (uint64_t)(l->value_at - l->key_at);
     const uint64_t head = (uint64_t)kv_head_bytes(l->type, l->d_head), row = head / KV_BLOCK;
     uint8_t *host = page + l->key_at;
-    if (kv_is_coded(l->type) || p.end - p.first == KV_BLOCK || !d->kind->copy_rows ||
-        bytes != 2 * (uint64_t)l->n_kv_head * head)
+    if (kv_is_coded(l->type) || p.end - p.first == KV_BLOCK || bytes != 2 * (uint64_t)l->n_kv_head * head)
         return d->kind->copy(d, lane, up ? here : host, up ? host : here, bytes, err);
     here += (uint64_t)p.first * row;
     host += (uint64_t)p.first * row;
@@ -405,12 +404,8 @@ static nib_status load_runs(const kv_stage *s, const slot *x, nib_error *err) {
     const uint64_t bytes = 2 * (uint64_t)(l->value_at - l->key_at), pitch = s->paging->host_bytes;
     for (int i = s->parts[x->part].first_run; i < s->parts[x->part].end_run; i++) {
         const run *r = &s->runs[i];
-        if (d->kind->copy_rows)
-            NIB_TRY(d->kind->copy_rows(d, DEVICE_LOAD_CACHE, x->at + r->at, s->setup.stride,
-                                       r->host + l->key_at, pitch, bytes, r->n, err));
-        for (int64_t n = 0; n < r->n && !d->kind->copy_rows; n++)
-            NIB_TRY(d->kind->copy(d, DEVICE_LOAD_CACHE, x->at + r->at + (uint64_t)n * s->setup.stride,
-                                  r->host + l->key_at + (uint64_t)n * pitch, bytes, err));
+        NIB_TRY(d->kind->copy_rows(d, DEVICE_LOAD_CACHE, x->at + r->at, s->setup.stride, r->host + l->key_at,
+                                   pitch, bytes, r->n, err));
     }
     return NIB_OK;
 }
@@ -516,13 +511,24 @@ nib_status kv_stage_begin(kv_stage *s, nib_error *err) {
     return load_ahead(s, err);
 }
 
+/* The part with this row of the pass, by bisection: a pass may have thousands. */
+static int part_with(const kv_stage *s, int64_t row) {
+    int low = 0, high = s->n_part - 1;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (s->parts[middle].row_end > row)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
 nib_status kv_stage_acquire(kv_stage *s, int layer, int64_t row, kv_stage_part *out, nib_error *err) {
     device *d = s->setup.device;
     const kv_layer *l = &s->paging->layers[layer];
     const kv_layer *newest = s->setup.newest ? &s->rows->kv->recent.layers[layer] : l;
-    int p = 0;
-    while (s->parts[p].row_end <= row)
-        p++;
+    const int p = part_with(s, row);
     if (s->held && (s->held->layer != layer || s->held->part != p)) /* of which not all rows have come */
         NIB_TRY(kv_stage_release(s, err));
     slot *x = slot_for(s, layer, p);

@@ -29,6 +29,7 @@ typedef struct facts {
     double fixed[FLOW_N_SHARE];
     int64_t max_cell;
     bool on_gpu, stages; /* stages: keys and values of layers may be in RAM */
+    bool attends;        /* the processor may attend to those */
     bool bound;          /* homes that this build cannot have count too */
 } facts;
 
@@ -70,7 +71,7 @@ static void set_rates(const planning *f, facts *out) {
     out->rates.up = out->rates.down_kv = out->rates.down_stream = r->link;
     out->rates.product_prompt = out->rates.product_token = out->rates.attend_prompt = 2 * r->vram_macs;
     out->rates.attend_token = out->rates.hbm = r->vram_read;
-    out->rates.host_attend = ATTEND_SHARE * r->ram_read;
+    out->rates.host_attend = f->device.newest ? r->attend_codes : ATTEND_SHARE * r->ram_read;
     out->rates.ram = r->ram_read;
     out->rates.pack = 0;
 }
@@ -99,7 +100,7 @@ static void set_caps(const planning *f, facts *out) {
 }
 
 /* What this build cannot do is fixed: the residual stream is on the device, keys and values there or in RAM,
- * from where they come to the device. */
+ * from where they come to the device or where the processor attends. */
 static void fix_homes(facts *out, bool bound) {
     out->bound = bound;
     for (int i = 0; i < FLOW_N_SHARE; i++)
@@ -152,21 +153,24 @@ static nib_status search(facts *x, const nib_workload *w, nib_flow *out, nib_err
     const double begun = time_now();
     *out = (nib_flow){0};
     flow_answer best = {0};
-    const int last = x->on_gpu && x->bound ? 1 : 0;
+    bool host_attends = false;
+    const int last = x->on_gpu && (x->bound || x->attends) ? 1 : 0;
     for (int host = 0; host <= last; host++) {
         flow_answer a;
         int n;
         x->c.host_attends = host;
         NIB_TRY(flow_search(&x->c, &space, &a, &n, err));
         out->n_program += n;
-        if (a.feasible && a.tok_s > best.tok_s)
-            best = a;
+        if (!a.feasible || a.tok_s <= best.tok_s)
+            continue;
+        best = a;
+        host_attends = host;
     }
     out->search_s = time_now() - begun;
     if (!best.feasible)
         return nib_fail(err, NIB_E_NOFIT, "the caps leave no memory for one sequence of %.0f + %.0f tokens",
                         w->n_prompt, w->n_gen);
-    x->c.host_attends = x->c.host_attends && best.share[FLOW_CG] < 1;
+    x->c.host_attends = host_attends;
     write_down(x, w, &best, out);
     return NIB_OK;
 }
@@ -190,6 +194,7 @@ nib_status planning_workload(const engine_core *e, const nib_workload *w, nib_fl
     x.max_cell = x.on_gpu ? FEW : f.base.n_cell;
     if (status == NIB_OK) {
         x.stages = x.on_gpu && f.device.stages;
+        x.attends = x.stages && f.device.attends;
         set_shape(&f, w, &x);
         set_rates(&f, &x);
         set_caps(&f, &x);
