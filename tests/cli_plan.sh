@@ -332,7 +332,7 @@ if PATH=$PATH:/sbin ldconfig -p | grep -q libClp.so.1; then
     check "175b is planned in seconds" true_that 'd["search"]["seconds"] + d["bound"]["search"]["seconds"] < 5'
     check "its keys and values have homes" true_that 'd["bound"]["shares"]["kv"]["ram"] + d["bound"]["shares"]["kv"]["disk"] > 0'
     run plan synth:opt-30b --backend cuda --vram 16G --ram 110G --workload 512x32x1000 --json
-    check "30b: keys and values are in RAM" true_that 'd["shares"]["kv"]["ram"] > 0.5'
+    check "30b: keys and values are in RAM too" true_that 'd["shares"]["kv"]["ram"] > 0.1'
     check "attention is where the bound has it" true_that 'd["schedule"]["attend"] == d["bound"]["schedule"]["attend"]'
     run plan synth:opt-30b --backend cuda --vram 16G --ram 110G --parallel 96 -c 576 --json
     check "and a plan for so many sequences fits" true_that 'd["kv"][0]["shares"]["ram"] > 0.5 and d["gpu"]["kv_in_ram"] > 1e9'
