@@ -22,6 +22,7 @@
 #include "support/answers.h"
 #include "support/archs.h"
 #include "support/company.h"
+#include "engine/engine.h"
 #include "support/engine.h"
 #include "support/logits.h"
 #include "support/skip.h"
@@ -425,7 +426,7 @@ static void in_place(void **state) {
 }
 
 /* Keys and values of many sequences that do not fit on the GPU: those of some layers come from host memory,
- * with the same bits. */
+ * with the same bits, or the processor attends to them for generated rows. */
 static void staged(void **state) {
     (void)state;
     static const nib_kv_type types[] = {NIB_KV_F16, NIB_KV_8, NIB_KV_4};
@@ -449,7 +450,13 @@ static void staged(void **state) {
         logits_by("cuda", path, o, NULL, N_TOKEN, generated, &all);
         o.vram = used.tier[NIB_TIER_VRAM].planned - used.tier[NIB_TIER_VRAM].planned / 16;
         logits_by("cuda", path, o, NULL, N_TOKEN, generated, &part);
-        assert_memory_equal(part.data, all.data, logits_bytes(&all));
+        e = engine_must_open(path, &o, NULL);
+        const bool attends = engine_parts_of(e).step->backend->split->n_attended > 0;
+        nib_engine_close(e);
+        if (generated && attends)
+            assert_true(distance_of(&part, &all).all <= WIDE_ALL);
+        else
+            assert_memory_equal(part.data, all.data, logits_bytes(&all));
         free(part.data);
         free(all.data);
     }

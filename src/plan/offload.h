@@ -150,7 +150,7 @@ typedef struct offload_split {
 
 /* Makes as many layers resident as fit beside two slots for the largest of the others; if none fits, the head
  * is streamed too. If the keys and values of all sequences do not fit beside that, those of some layers are
- * staged. The processor attends in some of those, so that it and the link are busy for the same time. Of all
+ * staged. The processor attends in those in which it is faster than the link. Of all
  * splits the one is taken in which a pass of generated rows is fastest; also if all would fit, but for
  * several sequences weights would cross the link instead. NIB_E_NOFIT: the message says
  * how much memory is needed at least. NIB_E_USAGE: q->places are impossible. The caller clears *out in any
