@@ -47,7 +47,7 @@ void draft_propose(draft *d, const int32_t *tokens, int64_t n, int64_t n_max);
 typedef struct draft_pass {
     int64_t n_row;
     double n_token; /* expected tokens that it produces */
-    double seconds; /* seconds spent before it on other sequences' proposals */
+    double seconds; /* seconds before it for other sequences' proposals */
     double each;    /* seconds that each proposal takes before it */
 } draft_pass;
 

@@ -7,18 +7,22 @@
 
 #include <string.h>
 
-#define NEW_SHARE 0.2 /* weight of a new time in the moving average */
+typedef struct draft_slot {
+    driver_slot on; /* the first member: the slots of a pass are these */
+    draft *to;      /* gets the proposals */
+    int64_t n_done; /* of to->n */
+} draft_slot;
 
 struct draft_model {
-    driver driver; /* its passes have one slot */
+    driver driver;
     kv_pool *pages;
     int64_t n_ctx;
     kv_amount reserved;
     int32_t n_slot;
-    driver_slot *slots; /* [n_slot] */
+    draft_slot *slots;  /* [n_slot] */
+    draft_slot **asked; /* [n_asked] of [n_slot]: those that propose now */
+    int n_asked;
     memory_region memory;
-    double seconds;    /* average time of a proposed token */
-    int32_t likeliest; /* the most probable token after the last pass */
 };
 
 /* ---- opening ---- */
@@ -47,9 +51,10 @@ static nib_status open_sequences(draft_model *g, nib_engine *with, nib_error *er
     const uint64_t tokens = (uint64_t)g->n_slot * (uint64_t)g->n_ctx * sizeof(int32_t);
     sequence_memory memory;
     g->slots = mem_calloc((size_t)g->n_slot, sizeof *g->slots);
-    if (!g->slots)
+    g->asked = mem_calloc((size_t)g->n_slot, sizeof *g->asked);
+    if (!g->slots || !g->asked)
         return nib_fail_nomem(err, (size_t)g->n_slot * sizeof *g->slots, "the draft model's sequences");
-    NIB_TRY(driver_open(&g->driver, 1, err));
+    NIB_TRY(driver_open(&g->driver, g->n_slot, err));
     NIB_TRY(engine_sequence_memory(with, g->driver.on.kv, &memory, err));
     const int64_t n_page = kv_table_pages(g->driver.on.kv, g->n_ctx) * g->n_slot;
     const kv_amount n = kv_table_amount(kv_pool_paging(memory.pages), g->n_slot, n_page);
@@ -60,7 +65,7 @@ static nib_status open_sequences(draft_model *g, nib_engine *with, nib_error *er
                                true, "the draft model's tokens", err));
     memory_region_touch(&g->memory, tokens);
     for (int32_t i = 0; i < g->n_slot; i++)
-        NIB_TRY(sequence_open(&g->slots[i].of, &memory, g->n_ctx, (int32_t *)g->memory.at + i * g->n_ctx,
+        NIB_TRY(sequence_open(&g->slots[i].on.of, &memory, g->n_ctx, (int32_t *)g->memory.at + i * g->n_ctx,
                               &g->reserved, err));
     return NIB_OK;
 }
@@ -94,11 +99,12 @@ void draft_model_close(draft_model *g) {
     if (!g)
         return;
     for (int32_t i = 0; g->slots && i < g->n_slot; i++)
-        sequence_close(&g->slots[i].of);
+        sequence_close(&g->slots[i].on.of);
     if (g->pages)
         kv_pool_unreserve(g->pages, g->reserved);
     memory_region_close(&g->memory);
     driver_close(&g->driver);
+    mem_free(g->asked);
     mem_free(g->slots);
     mem_free(g);
 }
@@ -109,50 +115,78 @@ int64_t draft_model_can(const draft_model *g, int64_t n, int64_t n_max) {
     return NUM_MAX(NUM_MIN(n_max, g->n_ctx - n), 0);
 }
 
-double draft_model_cost(const draft_model *g) {
-    return g->seconds;
+double draft_model_cost(const draft_model *g, int n) {
+    return n > 0 ? draft_cost_of(&g->driver.cost, n) / n : 0;
 }
 
 static nib_status take_likeliest(void *user, int segment_index, int64_t row, int64_t n_row,
                                  const float *logits, nib_error *err) {
     draft_model *g = user;
+    draft_slot *s = (draft_slot *)(void *)g->driver.order[segment_index];
     const int64_t n_vocab = model_hparams(g->driver.on.m)->n_vocab;
     const float *last = logits + (n_row - 1) * n_vocab;
-    (void)segment_index;
+    int32_t likeliest = 0;
     (void)row;
     (void)err;
-    g->likeliest = 0;
-    for (int64_t i = 1; i < n_vocab; i++)
-        if (last[i] > last[g->likeliest])
-            g->likeliest = (int32_t)i;
+    for (int32_t i = 1; i < n_vocab; i++)
+        if (last[i] > last[likeliest])
+            likeliest = i;
+    s->to->tokens[s->n_done++] = likeliest;
+    if (s->n_done < s->to->n)
+        sequence_add(&s->on.of, likeliest);
     return NIB_OK;
 }
 
-/* Computes tokens that are not computed yet, one pass of them. A few rows have the role of generated ones,
- * since proposals may have any last bits; prompts of the draft model share only prompt rows. */
-static nib_status run_pass(draft_model *g, driver_slot *at, nib_error *err) {
+/* A few rows have the role of generated ones, since proposals may have any last bits; prompts of the draft
+ * model share only prompt rows. */
+static bool has_few(const draft_slot *s) {
+    return s->on.of.n_token - s->on.of.n <= DRAFT_MAX + 1;
+}
+
+static void add(driver *d, draft_slot *s) {
+    s->on.generated = has_few(s) ? s->on.of.n : INT64_MAX;
+    if (driver_rows_left(d, &s->on) > 0)
+        driver_add(d, &s->on, INT64_MAX);
+}
+
+/* Composes a pass: the few rows of all slots that propose, and rows of one prompt. Other prompts wait, since
+ * they may share its pages. */
+static void compose(draft_model *g) {
+    draft_slot *prompt = NULL;
+    driver_begin(&g->driver);
+    for (int i = 0; i < g->n_asked; i++) {
+        draft_slot *s = g->asked[i];
+        if (s->n_done == s->to->n)
+            continue;
+        sequence_resume(&s->on.of);
+        if (!has_few(s))
+            sequence_adopt(&s->on.of);
+        if (has_few(s))
+            add(&g->driver, s);
+        else if (!prompt)
+            prompt = s;
+    }
+    if (prompt)
+        add(&g->driver, prompt);
+}
+
+nib_status draft_model_follow(draft_model *g, driver_slot *const *slots, int n, nib_error *err) {
     driver *d = &g->driver;
-    const bool few = at->of.n_token - at->of.n <= DRAFT_MAX + 1;
-    at->generated = few ? at->of.n : INT64_MAX;
-    driver_begin(d);
-    driver_add(d, at, INT64_MAX);
-    NIB_TRY(driver_run(d, &(pass){.rows = take_likeliest, .user = g}, err));
-    if (d->n_row == 1)
-        g->seconds = g->seconds > 0 ? g->seconds + NEW_SHARE * (d->seconds - g->seconds) : d->seconds;
-    return NIB_OK;
-}
-
-nib_status draft_model_follow(draft_model *g, int32_t slot, const int32_t *tokens, int64_t n, int64_t n_out,
-                              int32_t *out, nib_error *err) {
-    driver_slot *at = &g->slots[slot];
-    sequence_set(&at->of, tokens, n, n - 1);
-    for (int64_t i = 0; i < n_out; i++) {
-        sequence_resume(&at->of);
-        while (at->of.n < at->of.n_token)
-            NIB_TRY(run_pass(g, at, err));
-        out[i] = g->likeliest;
-        if (i + 1 < n_out)
-            sequence_add(&at->of, out[i]);
+    g->n_asked = 0;
+    for (int i = 0; i < n; i++) {
+        const sequence *text = &slots[i]->of;
+        draft_slot *s = &g->slots[slots[i]->index];
+        if (slots[i]->draft.kind != DRAFT_MODEL || slots[i]->draft.n == 0)
+            continue;
+        sequence_set(&s->on.of, text->tokens, text->n_token, text->n_token - 1);
+        s->to = &slots[i]->draft;
+        s->n_done = 0;
+        g->asked[g->n_asked++] = s;
+    }
+    for (compose(g); d->n > 0; compose(g)) {
+        NIB_TRY(driver_run(d, &(pass){.rows = take_likeliest, .user = g}, err));
+        if (d->n_row == d->n)
+            draft_cost_note(&d->cost, d->n_row, d->seconds);
     }
     return NIB_OK;
 }

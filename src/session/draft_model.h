@@ -1,13 +1,14 @@
 /* draft_model.h - speculative decoding with a draft model (Leviathan et al. 2023, Chen et al. 2023). The
- * draft model proposes its most probable tokens, one pass for each. The target model computes them as rows of
- * one pass and samples as it would without them (batch_step.c), so answers do not depend on the draft model.
+ * draft model proposes its most probable tokens, the next ones of all slots in one pass. The target model
+ * computes them as rows of one pass and samples as it would without them (driver.h), so answers do not depend
+ * on the draft model.
  *
  * Each slot of the batch has a sequence of its own in the draft model's engine. The sequence keeps what was
  * computed; the next call computes only the tokens that were drawn meanwhile. One thread at a time. */
 #ifndef NIB_SESSION_DRAFT_MODEL_H
 #define NIB_SESSION_DRAFT_MODEL_H
 
-#include "engine/engine.h"
+#include "session/driver.h"
 
 typedef struct draft_model draft_model;
 
@@ -20,11 +21,10 @@ void draft_model_close(draft_model *g); /* NULL is fine */
 
 /* Number of tokens, at most n_max, that fit its context after n tokens. */
 int64_t draft_model_can(const draft_model *g, int64_t n, int64_t n_max);
-/* Proposes n_out tokens after tokens[0..n) into out, as many as draft_model_can allows. New tokens of the
- * text are computed first. */
-nib_status draft_model_follow(draft_model *g, int32_t slot, const int32_t *tokens, int64_t n, int64_t n_out,
-                              int32_t *out, nib_error *err);
-/* Seconds of one more token; 0: unknown. */
-double draft_model_cost(const draft_model *g);
+/* Proposes draft.n tokens, as many as draft_model_can allows, after the text of each of the n slots whose
+ * draft is of the kind DRAFT_MODEL. New tokens of the texts are computed first. */
+nib_status draft_model_follow(draft_model *g, driver_slot *const *slots, int n, nib_error *err);
+/* Seconds of one more token for one of n slots that propose together; 0: unknown. */
+double draft_model_cost(const draft_model *g, int n);
 
 #endif

@@ -2,31 +2,46 @@
  * pays where a pass costs about the same for several rows: while weights are streamed, or a GPU reads them
  * for one row. The answers are the same. */
 #include "session/draft_model.h"
-#include "session/driver.h"
 
 #include "base/num.h"
 
-/* Proposes at most n_max next tokens of a slot. A long match in the text needs no draft model. */
-static void propose(const driver *d, driver_slot *s, int64_t n_max, draft_pass *p) {
-    draft *to = &s->draft;
-    draft_propose(to, s->of.tokens, s->of.n_token, n_max);
-    p->each = 0;
-    if (!d->draft_model || to->kind == DRAFT_LONG)
-        return;
-    to->kind = DRAFT_MODEL;
-    to->n = draft_model_can(d->draft_model, s->of.n_token, NUM_MIN(n_max, (int64_t)DRAFT_MAX));
-    p->each = draft_model_cost(d->draft_model);
+/* Finds what each slot can propose. A long match in the text needs no draft model. Returns the number of
+ * slots that ask the draft model. */
+static int look(driver *d) {
+    const bool by_role = d->on.step->backend->by_role;
+    int n_ask = 0;
+    for (int i = 0; i < d->n; i++) {
+        driver_slot *s = d->order[i];
+        draft *to = &s->draft;
+        if (by_role && s->of.n < s->generated) /* the last row of a prompt */
+            continue;
+        const int64_t end = driver_positions(s->g.options, s->of.n_ctx);
+        const int64_t n_max = sequence_can_propose(&s->of, d->n_draft, end);
+        draft_propose(to, s->of.tokens, s->of.n_token, n_max);
+        if (!d->draft_model || to->kind == DRAFT_LONG)
+            continue;
+        to->kind = DRAFT_MODEL;
+        to->n = draft_model_can(d->draft_model, s->of.n_token, NUM_MIN(n_max, (int64_t)DRAFT_MAX));
+        n_ask += to->n > 0;
+    }
+    return n_ask;
 }
 
-static nib_status ask_model(const driver *d, driver_slot *s, draft_pass *p, nib_error *err) {
-    draft *to = &s->draft;
-    const double begun = time_now();
-    if (to->kind != DRAFT_MODEL || to->n == 0)
-        return NIB_OK;
-    NIB_TRY(
-        draft_model_follow(d->draft_model, s->index, s->of.tokens, s->of.n_token, to->n, to->tokens, err));
-    p->seconds += time_now() - begun;
-    return NIB_OK;
+/* Chooses how many of them are rows of the pass. */
+static void choose(driver *d, double each) {
+    draft_pass p = {.n_token = d->n};
+    for (int i = 0; i < d->n; i++) {
+        driver_slot *s = d->order[i];
+        draft *to = &s->draft;
+        to->n = NUM_MIN(to->n, driver_rows_left(d, s));
+        p.n_row = d->n_row;
+        p.each = to->kind == DRAFT_MODEL ? each : 0;
+        p.n_token += draft_choose(to, &d->cost, d->n_draft_min, &p);
+        p.seconds += p.each * (double)to->n;
+        s->n_row += to->n;
+        d->n_row += to->n;
+        d->n_generated += to->n;
+    }
 }
 
 nib_status driver_open_draft(driver *d, nib_engine *with, nib_engine *target, int32_t n_slot, int64_t n_ctx,
@@ -41,22 +56,13 @@ nib_status driver_open_draft(driver *d, nib_engine *with, nib_engine *target, in
 }
 
 nib_status driver_propose(driver *d, nib_error *err) {
-    const bool by_role = d->on.step->backend->by_role;
-    draft_pass p = {.n_row = d->n_row, .n_token = d->n};
-    for (int i = 0; i < d->n && d->n_draft > 0; i++) {
-        driver_slot *s = d->order[i];
-        const int64_t end = driver_positions(s->g.options, s->of.n_ctx);
-        const int64_t n_max = NUM_MIN(d->n_draft, driver_rows_left(d, s));
-        if (by_role && s->of.n < s->generated) /* the last row of a prompt */
-            continue;
-        propose(d, s, sequence_can_propose(&s->of, n_max, end), &p);
-        p.n_token += draft_choose(&s->draft, &d->cost, d->n_draft_min, &p);
-        NIB_TRY(ask_model(d, s, &p, err));
-        sequence_propose(&s->of, s->draft.tokens, s->draft.n);
-        s->n_row += s->draft.n;
-        d->n_row += s->draft.n;
-        d->n_generated += s->draft.n;
-        p.n_row = d->n_row;
-    }
+    if (d->n_draft == 0)
+        return NIB_OK;
+    const int n_ask = look(d);
+    choose(d, d->draft_model ? draft_model_cost(d->draft_model, n_ask) : 0);
+    if (n_ask > 0)
+        NIB_TRY(draft_model_follow(d->draft_model, d->order, d->n, err));
+    for (int i = 0; i < d->n; i++)
+        sequence_propose(&d->order[i]->of, d->order[i]->draft.tokens, d->order[i]->draft.n);
     return NIB_OK;
 }
