@@ -187,16 +187,15 @@ static pass_bytes bytes_of(const offload_question *q, const offload_split *s) {
     return sum;
 }
 
-/* Seconds of a pass if the processor attends in n of the staged layers. Weights cross the link meanwhile, but
- * hardly any keys and values: a layer's are several times the slots to which they come ahead (OPT-30B in kv4,
- * H200: 14 of 48 layers took 433 ms, the sum of both; none took 344). Both read the host's memory. */
+/* Seconds of a pass if the processor attends in n of the staged layers. Link and processor take turns: a
+ * layer's keys and values are several times the slots to which they come ahead (OPT-30B in kv4, H200: 14 of
+ * 48 layers took 433 ms, the sum of both; none took 344). Both read the host's memory. */
 static double seconds_of_pass(const offload_question *q, const plan_rates *r, const offload_split *s, int n) {
     const pass_bytes all = bytes_of(q, s);
     const double here = n > 0 ? all.kv * n / s->n_staged : 0;
-    const double weights = all.weights / r->link, kv = (all.kv - here) / r->link;
     const double host = n > 0 ? here / (q->newest ? r->attend_codes : r->ram_read) + n * ATTEND_TURN : 0;
     const double ram = r->ram_read > 0 ? (all.weights + all.kv) / r->ram_read : 0;
-    return NUM_MAX(kv + NUM_MAX(weights, host), ram);
+    return NUM_MAX((all.weights + all.kv - here) / r->link + host, ram);
 }
 
 /* Lets the processor attend in as many of the staged layers as makes a pass fastest, or as a plan says,
