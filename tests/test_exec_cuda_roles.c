@@ -263,7 +263,7 @@ static void a_weight_crosses_the_link_once(void **state) {
 }
 
 /* The rows of an answer that a draft model computes are generated rows. Prompts of its engine do not share
- * their pages. */
+ * their pages. The GPU finds its likeliest tokens. */
 static void a_draft_model_shares_no_answers(void **state) {
     (void)state;
     static company_answer alone, is;
@@ -271,6 +271,7 @@ static void a_draft_model_shares_no_answers(void **state) {
     nib_error err = {0};
     nib_generate_options g;
     nib_batch *b = NULL;
+    nib_batch_counts counts;
     int64_t id;
     const char *path = tiny_model("drafts.gguf", &small);
     nib_engine *target = opened(path, NIB_KV_F16, 64), *drafts = opened_beside(path, NIB_KV_F16, 64);
@@ -285,8 +286,11 @@ static void a_draft_model_shares_no_answers(void **state) {
     g.ignore_eos = true;
     g.sampling.temperature = 0;
     assert_int_equal(nib_batch_add(b, &g, &id, &err), NIB_OK);
+    const long sampled = fake_cuda_sampled();
     while (left > 0)
         assert_int_equal(nib_batch_step(b, &left, &err), NIB_OK);
+    nib_batch_count(b, &counts);
+    assert_true(fake_cuda_sampled() - sampled >= (long)(2 * counts.draft_n));
     company_ask(drafts, COMPANY_SESSION, tokens, &is); /* the draft model's pages are still in the pool */
     nib_batch_close(b);
     nib_engine_close(target);

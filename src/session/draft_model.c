@@ -119,10 +119,16 @@ double draft_model_cost(const draft_model *g, int n) {
     return n > 0 ? draft_cost_of(&g->driver.cost, n) / n : 0;
 }
 
-static nib_status take_likeliest(void *user, int segment_index, int64_t row, int64_t n_row,
-                                 const float *logits, nib_error *err) {
-    draft_model *g = user;
+static void propose(draft_model *g, int segment_index, int32_t token) {
     draft_slot *s = (draft_slot *)(void *)g->driver.order[segment_index];
+    s->to->tokens[s->n_done++] = token;
+    if (s->n_done < s->to->n)
+        sequence_add(&s->on.of, token);
+}
+
+static nib_status take_logits(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
+                              nib_error *err) {
+    draft_model *g = user;
     const int64_t n_vocab = model_hparams(g->driver.on.m)->n_vocab;
     const float *last = logits + (n_row - 1) * n_vocab;
     int32_t likeliest = 0;
@@ -131,9 +137,16 @@ static nib_status take_likeliest(void *user, int segment_index, int64_t row, int
     for (int32_t i = 1; i < n_vocab; i++)
         if (last[i] > last[likeliest])
             likeliest = i;
-    s->to->tokens[s->n_done++] = likeliest;
-    if (s->n_done < s->to->n)
-        sequence_add(&s->on.of, likeliest);
+    propose(g, segment_index, likeliest);
+    return NIB_OK;
+}
+
+static nib_status take_best(void *user, int segment_index, int64_t row, int64_t n_row, const int32_t *ids,
+                            const float *logits, nib_error *err) {
+    (void)row;
+    (void)logits;
+    (void)err;
+    propose(user, segment_index, ids[n_row - 1]);
     return NIB_OK;
 }
 
@@ -172,6 +185,7 @@ static void compose(draft_model *g) {
 
 nib_status draft_model_follow(draft_model *g, driver_slot *const *slots, int n, nib_error *err) {
     driver *d = &g->driver;
+    const backend_kind *kind = d->on.step->backend->kind;
     g->n_asked = 0;
     for (int i = 0; i < n; i++) {
         const sequence *text = &slots[i]->of;
@@ -184,7 +198,9 @@ nib_status draft_model_follow(draft_model *g, driver_slot *const *slots, int n, 
         g->asked[g->n_asked++] = s;
     }
     for (compose(g); d->n > 0; compose(g)) {
-        NIB_TRY(driver_run(d, &(pass){.rows = take_likeliest, .user = g}, err));
+        const bool best = kind->max_best > 0 && d->n >= kind->best_from;
+        const pass p = {.rows = take_logits, .n_best = best ? 1 : 0, .best = take_best, .user = g};
+        NIB_TRY(driver_run(d, &p, err));
         if (d->n_row == d->n)
             draft_cost_note(&d->cost, d->n_row, d->seconds);
     }
