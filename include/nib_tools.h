@@ -30,6 +30,13 @@ NIB_API nib_status nib_model_describe(const char *model, char **json, nib_error 
 NIB_API nib_status nib_session_logits_save(nib_session *session, const int32_t *tokens, size_t n_token,
                                            const char *path, nib_error *err);
 
+/* ---- a rank of a pipeline ----------------------------------------------------------------------- */
+
+/* Computes a stage of the model that another process has opened with nib_engine_options.devices or hosts,
+ * which starts "nibble --rank IN OUT". in, out: connections to the ranks before and after this one, owned.
+ * Blocks until one of these ends. log: as of an engine; NULL: none. */
+NIB_API nib_status nib_rank_serve(int in, int out, nib_log_fn log, void *user, nib_error *err);
+
 /* ---- a model in smaller number formats ---------------------------------------------------------- */
 
 /* The file is written tensor by tensor, a few rows at a time, so memory does not depend on the model's size.

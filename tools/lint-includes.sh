@@ -10,7 +10,7 @@
 # lint-includes.sh [ROOT]: ROOT is the tree to check (the test of this script gives its own).
 set -u
 cd "${1:-.}" || exit 2
-MODULES='base hub numbers formats tokenizer jinja model arch kernels memory state schedule weights profile plan exec grammar sequence engine session measure quantize synth server cli'
+MODULES='base hub numbers formats tokenizer jinja model arch kernels memory state schedule weights profile plan exec grammar sequence engine cluster session measure quantize synth server cli'
 
 bad=0
 say() {

@@ -43,6 +43,8 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     options->learn = !args->no_learn;
     options->kernels = args->kernel_map;
     options->backend = args->backend ? args->backend : asks_for_gpu(args) ? "auto" : NULL;
+    options->devices = args->devices;
+    options->program = "/proc/self/exe";
     options->gpu_layers = gpu_layers(args);
     cli_residual_options(args, options);
     options->no_fuse = args->no_fuse;

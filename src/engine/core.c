@@ -7,6 +7,7 @@
 #include "engine/alloc_limit.h"
 #include "hub/find.h"
 #include "memory/device.h"
+#include "model/stage.h"
 
 #include <string.h>
 
@@ -71,6 +72,8 @@ nib_status core_begin(engine_core *e, const char *name, const engine_internal *i
     const plan *p = internal->plan;
     NIB_TRY(settings_make(&e->resolved, &e->requested, err));
     e->expanded = internal->expanded;
+    e->stage_first = internal->stage_first;
+    e->stage_end = internal->stage_end;
     if (p)
         NIB_TRY(core_blame_plan(&e->requested,
                                 settings_take_plan(&e->resolved, p, &e->requested, &e->log, err), err));
@@ -103,6 +106,7 @@ static nib_status open_model(engine_core *e, const container_visitor *vocabulary
                           (e->kind->no_latents || e->expanded ? MODEL_EXPANDED : 0);
     NIB_TRY(model_open_headers(e->path, &e->log, vocabulary, form, &e->m, err));
     e->container = model_files(e->m);
+    model_set_stage(e->m, e->stage_first, e->stage_end);
     return check_ops(e, err);
 }
 

@@ -35,9 +35,10 @@ typedef struct engine_core {
     layout *layout;       /* the model's under the plan; final once weights are read; NULL with vocab_only */
     model_imatrix channels; /* for weights whose formats use an imatrix (u4g64w) */
     engine_text text;
-    const backend_kind *kind; /* the chosen kind of back end */
-    bool kind_is_auto;        /* nobody named it: a model that it cannot compute is left to the processor */
-    bool expanded;            /* engine_internal's */
+    const backend_kind *kind;   /* the chosen kind of back end */
+    bool kind_is_auto;          /* nobody named it: a model that it cannot compute is left to the processor */
+    int stage_first, stage_end; /* engine_internal's */
+    bool expanded;              /* engine_internal's */
     pool *threads;
     const residual_use *residuals; /* NULL: none */
     bool has_sketch;               /* the output head's sketch exists and is charged */

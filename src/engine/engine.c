@@ -1,11 +1,13 @@
 /* engine.c - queries about an open engine: its parts for the modules above, and nib.h's functions. */
 #include "engine/engine.h"
 
+#include "base/num.h"
 #include "engine/predict.h"
 #include "engine/prefix.h"
 #include "engine/sessions.h"
 #include "engine/state.h"
 #include "plan/plan_values.h"
+#include "state/kv_calls.h"
 
 #include "nib_tools.h"
 
@@ -17,6 +19,18 @@ nib_status nib_backend_check(const char *name, nib_error *err) {
 }
 
 /* ---- parts ---- */
+
+void engine_join(nib_engine *e, const engine_pipeline *with, int64_t n_pass, int64_t max_generated) {
+    backend_rows *rows = &e->backend->rows;
+    e->pipeline = *with;
+    e->step.links = with->links;
+    rows->n_pass = NUM_MIN(rows->n_pass, n_pass);
+    e->backend->max_generated = max_generated;
+}
+
+bool engine_is_joined(const nib_engine *e) {
+    return e->pipeline.links != NULL;
+}
 
 bool engine_has_weights(const nib_engine *e) {
     return e->core.m != NULL;
@@ -89,8 +103,9 @@ static nib_status open_pool(const nib_engine *e, kv_formats kv, kv_pool **out, n
     kv_pool *made;
     NIB_TRY(kv_pool_open(e->core.layout, kv, false, can_share(e->core.m), by->device, e->core.ledger, &made,
                          err));
-    const nib_status status =
-        by->homes ? kv_pool_split(made, e->core.layout, by->host, by->homes, err) : NIB_OK;
+    nib_status status = by->homes ? kv_pool_split(made, e->core.layout, by->host, by->homes, err) : NIB_OK;
+    if (status == NIB_OK && e->pipeline.calls)
+        status = kv_log_watch(e->pipeline.calls, made, err);
     if (status == NIB_OK)
         *out = made;
     else
@@ -135,6 +150,10 @@ nib_status engine_open_prefixes(nib_engine *e, kv_formats kv, const char *folder
         .folder = folder, .max = max, .n_ctx = n_ctx, .settle = settle, .user = e, .log = e->core.log};
     kv_pool *pages;
     *out = NULL;
+    if (engine_is_joined(e)) {
+        log_line(&e->core.log, "no prefix cache on disk: several devices have none");
+        return NIB_OK;
+    }
     if (!can_share(e->core.m) || model_state_bytes(e->core.m) > 0) {
         log_line(&e->core.log,
                  "no prefix cache on disk: this model's keys depend on the sequence length, or it has "

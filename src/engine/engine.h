@@ -13,6 +13,14 @@
 nib_status engine_open(const char *name, const nib_engine_options *options, const engine_internal *internal,
                        nib_engine **out, nib_error *err);
 
+/* As nib_engine_open for one process, with the options' plan. */
+nib_status engine_open_planned(const char *name, const nib_engine_options *options,
+                               const engine_internal *internal, nib_engine **out, nib_error *err);
+/* Makes an open engine the first rank of a pipeline, before it has a session. rows: the least of all ranks,
+ * of a pass and of a pass's generated rows. */
+void engine_join(nib_engine *e, const engine_pipeline *with, int64_t n_pass, int64_t max_generated);
+bool engine_is_joined(const nib_engine *e);
+
 /* False: the engine was opened for its vocabulary only and has no parts. */
 bool engine_has_weights(const nib_engine *e);
 engine_parts engine_parts_of(nib_engine *e);

@@ -201,14 +201,16 @@ nib_status engine_open(const char *name, const nib_engine_options *options, cons
                                               : status;
 }
 
-nib_status nib_engine_open(const char *name, const nib_engine_options *options, nib_engine **out,
-                           nib_error *err) {
+nib_status engine_open_planned(const char *name, const nib_engine_options *options,
+                               const engine_internal *internal, nib_engine **out, nib_error *err) {
+    engine_internal with = internal ? *internal : (engine_internal){0};
     plan p = {0};
     if (!options || !options->plan)
-        return engine_open(name, options, NULL, out, err);
+        return engine_open(name, options, &with, out, err);
     nib_status status = plan_parse(options->plan, strlen(options->plan), &p, err);
     NIB_TRY(core_blame_plan(options, status, err));
-    status = engine_open(name, options, &(engine_internal){.plan = &p}, out, err);
+    with.plan = &p;
+    status = engine_open(name, options, &with, out, err);
     plan_clear(&p);
     return status;
 }
@@ -218,7 +220,8 @@ static void keep_what_it_took(const nib_engine *e) {
     learned_run run;
     nib_error err;
     int64_t n_position;
-    if (!e->pager || e->residuals || !learn_positions(&e->learned, &e->core, &n_position))
+    if (!e->pager || e->residuals || e->core.stage_end ||
+        !learn_positions(&e->learned, &e->core, &n_position))
         return;
     if (predict_run(&e->core, e->pager, e->backend, n_position, &run, &err) == NIB_OK)
         learn_keep(&e->learned, &e->core, &run);
@@ -244,6 +247,8 @@ void nib_engine_close(nib_engine *e) {
     mem_free(e->grammars);
     mem_free(e->kernels);
     placement_close(&e->placement);
+    if (e->pipeline.close)
+        e->pipeline.close(e->pipeline.user);
     core_close(&e->core);
     pthread_mutex_destroy(&e->step.lock);
     mem_free(e);

@@ -21,10 +21,11 @@ typedef struct engine_parts {
 
 /* Options of an engine besides the public ones. */
 typedef struct engine_internal {
-    const plan *plan;  /* a plan to follow; NULL: none. Not needed after opening */
-    int64_t n_row;     /* rows of a pass, for any context; 0: the options' n_batch */
-    bool expanded;     /* latent attention as for back ends that lack its products (MODEL_EXPANDED) */
-    bool keep_nothing; /* every page of the weights is streamed, even if it would fit */
+    const plan *plan; /* a plan to follow; NULL: none. Not needed after opening */
+    int64_t n_row;    /* rows of a pass, for any context; 0: the options' n_batch */
+    bool expanded;    /* latent attention as for back ends that lack its products (MODEL_EXPANDED) */
+    int stage_first, stage_end; /* of a pipeline (model/stage.h); end 0: all blocks */
+    bool keep_nothing;          /* every page of the weights is streamed, even if it would fit */
     /* RAM that will be charged later, instead of a session's; NULL: a session's. `parts` has no `step`
      * yet. */
     nib_status (*keep_free)(const engine_parts *parts, const void *user, uint64_t *bytes, nib_error *err);
@@ -32,6 +33,14 @@ typedef struct engine_internal {
     const char *kv_layers; /* formats of some layers, as in "0-3=f16,7=kv8" (kv_formats_parse); NULL: all have
                               that of the options or of the plan */
 } engine_internal;
+
+/* What an engine that is the first rank of a pipeline has of the others. */
+typedef struct engine_pipeline {
+    const step_links *links;   /* for its passes */
+    struct kv_log *calls;      /* of its sequences (state/kv_calls.h) */
+    void (*close)(void *user); /* called when the engine has closed its own parts */
+    void *user;
+} engine_pipeline;
 
 /* Rows that go through a block together. More rows need fewer barriers, but more memory for registers; under
  * a cap the memory is better used for weights. */

@@ -65,8 +65,6 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
         return nib_fail(err, NIB_E_USAGE, "best logits: expected 0 or more, found %ld", (long)o->n_best);
     if (o->shortlist < NIB_SHORTLIST_AUTO || o->shortlist > NIB_SHORTLIST_OFF)
         return nib_fail(err, NIB_E_USAGE, "expected a nib_shortlist, found %d", o->shortlist);
-    if (o->devices || o->hosts)
-        return nib_fail(err, NIB_E_USAGE, "expected one process, found a list of devices or hosts");
     if (o->packed < NIB_PACKED_AUTO || o->packed > NIB_PACKED_OFF)
         return nib_fail(err, NIB_E_USAGE, "expected a nib_packed, found %d", o->packed);
     return NIB_OK;

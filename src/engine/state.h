@@ -26,6 +26,7 @@ struct nib_engine {
     engine_residuals *residuals; /* NULL: none */
     placement placement;
     learning learned;
+    engine_pipeline pipeline; /* of the first rank; zeroed: none */
 };
 
 #endif

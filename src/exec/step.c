@@ -2,6 +2,7 @@
 #include "exec/step.h"
 
 #include "base/num.h"
+#include "state/kv_calls.h"
 
 typedef struct loop {
     stepper *s;
@@ -91,8 +92,10 @@ static visits visits_of(const stepper *s, const pass *p) {
     const bool looked_at = p->probe || p->change || p->enter;
     return (visits){.next = p->order ? p->order : visits_by_block,
                     .n_block = n_block,
-                    .first = p->first_block,
-                    .end = p->end_block ? p->end_block : n_block,
+                    .first = s->links ? s->links->first : p->first_block,
+                    .end = s->links       ? s->links->end
+                           : p->end_block ? p->end_block
+                                          : n_block,
                     .left_out = p->change ? p->change->left_out : NULL,
                     .segments = p->segments,
                     .n_segment = p->n_segment,
@@ -107,15 +110,44 @@ static visits visits_of(const stepper *s, const pass *p) {
                     .held = p->layer || s->backend->device != device_host()};
 }
 
+/* The blocks of a pass, or of this stage. */
+static nib_status run_stage(const loop *l, const visits *list, nib_error *err) {
+    const step_links *links = l->s->links;
+    if (links && links->receive)
+        NIB_TRY(links->receive(links->user, l->p, l->s->backend, err));
+    NIB_TRY(steps(l, *list, err));
+    return links && links->send ? links->send(links->user, l->p, l->s->backend, err) : NIB_OK;
+}
+
+/* Nothing but a pass's rows and results crosses a pipeline. */
+static nib_status check_stage(const pass *p, nib_error *err) {
+    if (p->probe || p->change || p->enter || p->order || p->first_block || p->end_block || p->processor)
+        return nib_fail(err, NIB_E_USAGE, "several devices or hosts do not measure: expected one process");
+    return NIB_OK;
+}
+
+/* Whether passes prepare the tables. Ranks after the first one repeat its calls instead. */
+static bool has_tables(const stepper *s) {
+    return !s->links || !s->links->receive;
+}
+
+static nib_status reach(const pass *p, nib_error *err) {
+    for (int i = 0; i < p->n_segment; i++) {
+        const segment *s = &p->segments[i];
+        NIB_TRY(kv_call_reach(s->kv, s->position, s->position + s->n_row, err));
+    }
+    for (int i = 0; i < p->n_segment; i++)
+        NIB_TRY(kv_call_fill(p->segments[i].kv, p->segments[i].position + p->segments[i].n_row, err));
+    return NIB_OK;
+}
+
 static nib_status run_pass(const loop *l, const visits *list, nib_error *err) {
     const pass *p = l->p;
     backend *by = l->s->backend;
-    for (int i = 0; i < p->n_segment; i++) {
-        const segment *s = &p->segments[i];
-        NIB_TRY(kv_table_reach(s->kv, s->position, s->position + s->n_row, err));
-    }
-    for (int i = 0; i < p->n_segment; i++)
-        NIB_TRY(kv_table_fill(p->segments[i].kv, p->segments[i].position + p->segments[i].n_row, err));
+    if (l->s->links)
+        NIB_TRY(check_stage(p, err));
+    if (has_tables(l->s))
+        NIB_TRY(reach(p, err));
     if (by->store)
         NIB_TRY(device_store_look(by->store, err));
     const backend_pass now = {.segments = p->segments,
@@ -123,7 +155,7 @@ static nib_status run_pass(const loop *l, const visits *list, nib_error *err) {
                               .n_head = list->n_head,
                               .logits = p->logits,
                               .plain = !p->probe && !p->change && !p->enter && !p->hidden && !p->order &&
-                                       !p->apart && p->first_block == 0 && p->end_block == 0,
+                                       !p->apart && p->first_block == 0 && p->end_block == 0 && !l->s->links,
                               .n_best = p->n_best,
                               .processor = p->processor,
                               .probe = p->probe,
@@ -131,7 +163,7 @@ static nib_status run_pass(const loop *l, const visits *list, nib_error *err) {
                               .cancel = &l->cancel};
     NIB_TRY(by->kind->begin(by, &now, err));
     pager_begin(l->s->pager, list);
-    const nib_status status = steps(l, *list, err);
+    const nib_status status = run_stage(l, list, err);
     pager_end(l->s->pager);
     by->kind->end(by);
     acquire_end(slots_of(l));
@@ -145,9 +177,11 @@ nib_status step_pass(stepper *s, const pass *p, nib_error *err) {
     pthread_mutex_lock(&s->lock);
     const double start = s->trace ? time_now() : 0;
     s->n_pass++;
-    const nib_status status = run_pass(&l, &list, err);
-    for (int i = 0; i < p->n_segment; i++)
-        kv_table_settle(p->segments[i].kv);
+    nib_status status = run_pass(&l, &list, err);
+    if (status == NIB_OK && s->links && s->links->results)
+        status = s->links->results(s->links->user, p, err);
+    for (int i = 0; i < p->n_segment && has_tables(s); i++)
+        kv_call_settle(p->segments[i].kv);
     if (s->trace)
         s->pass_s += time_now() - start;
     pthread_mutex_unlock(&s->lock);

@@ -9,16 +9,33 @@
 
 #include <pthread.h>
 
+struct pass;
+
+/* The other stages of a pipeline, as one of them sees them. Both functions are called inside a pass of the
+ * back end, and may read and write the residual stream of all its rows. */
+typedef struct step_links {
+    int first, end; /* this stage's blocks (model/stage.h) */
+    /* Before the first block: writes the stream that the stages before have left. NULL: there are none. */
+    nib_status (*receive)(void *user, const struct pass *p, backend *by, nib_error *err);
+    /* After the last block: passes the stream on. NULL: no stage follows. */
+    nib_status (*send)(void *user, const struct pass *p, backend *by, nib_error *err);
+    /* After the pass of the first stage: gives the results of the last one to the pass's receivers. NULL:
+     * this is not the first stage. */
+    nib_status (*results)(void *user, const struct pass *p, nib_error *err);
+    void *user;
+} step_links;
+
 /* The objects that passes use. */
 typedef struct stepper {
     const model *m;
     backend *backend;
     pager *pager;
-    canceller cancel;     /* polled together with that of the pass */
-    pthread_mutex_t lock; /* one pass at a time: the threads, the back end and the pager's pins */
-    op_trace *trace;      /* owned by the back end; NULL: times are not measured */
-    double pass_s;        /* seconds of all passes since the trace began */
-    uint64_t n_pass;      /* passes so far */
+    canceller cancel;        /* polled together with that of the pass */
+    pthread_mutex_t lock;    /* one pass at a time: the threads, the back end and the pager's pins */
+    const step_links *links; /* NULL: this process has all blocks */
+    op_trace *trace;         /* owned by the back end; NULL: times are not measured */
+    double pass_s;           /* seconds of all passes since the trace began */
+    uint64_t n_pass;         /* passes so far */
 } stepper;
 
 /* Deviations of one pass from the model, to measure the cost of a change. Each array has n_block entries, or

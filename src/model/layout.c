@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "model/layout_parts.h"
+#include "model/stage.h"
 #include "numbers/recipe.h"
 
 #include <string.h>
@@ -26,8 +27,8 @@ static const char *format_of(const layout_choice *c, int b) {
     return c->parts ? c->parts[b].format : c->format;
 }
 
-static bool stays(const layout_choice *c, int b) {
-    return is_file(format_of(c, b)) || (c->parts && c->parts[b].left_out);
+static bool stays(const model *m, const layout_choice *c, int b) {
+    return is_file(format_of(c, b)) || (c->parts && c->parts[b].left_out) || !model_in_stage(m, b);
 }
 
 /* Lengths of a block's copied arrays. */
@@ -40,10 +41,10 @@ static void copied_lengths(const layout *l, const block *b, size_t *n_weight, si
 }
 
 static bool is_copied(const model *m, const layout_choice *c, int b) {
-    bool copied = !stays(c, b) || (c->shortlist && b == m->n_block - 1);
+    bool copied = !stays(m, c, b) || (c->shortlist && b == m->n_block - 1);
     for (int i = 0; i < m->blocks[b].n_weight; i++) {
         const int owner = m->blocks[b].weights[i].shared_block;
-        copied = copied || (owner >= 0 && !stays(c, owner));
+        copied = copied || (owner >= 0 && !stays(m, c, owner));
     }
     return copied;
 }
@@ -73,7 +74,7 @@ static nib_status begin(const model *m, const block *blocks, const layout_choice
     arena_init(&l->mem);
     l->m = m;
     for (int b = 0; c && b < m->n_block; b++)
-        l->stacks = l->stacks || (!stays(c, b) && strchr(format_of(c, b), '+'));
+        l->stacks = l->stacks || (!stays(m, c, b) && strchr(format_of(c, b), '+'));
     n_byte = c ? copied_bytes(l, c) : n_byte;
     if (!arena_reserve(&l->mem, n_byte))
         return nib_fail_nomem(err, n_byte, "a layout");
@@ -270,11 +271,32 @@ static nib_status leave_out(layout *l, int which, nib_error *err) {
     return NIB_OK;
 }
 
+/* Whether a block of the stage has matrices of this block (a tied head). */
+static bool is_shared(const model *m, int which) {
+    for (int b = 0; b < m->n_block; b++)
+        for (int i = 0; i < m->blocks[b].n_weight && model_in_stage(m, b); i++)
+            if (m->blocks[b].weights[i].shared_block == which)
+                return true;
+    return false;
+}
+
+/* Other ranks compute the blocks outside the model's stage. */
+static void leave_to_others(layout *l, int which) {
+    block *b = &l->blocks[which];
+    b->program.n_op = 0;
+    if (is_shared(l->m, which))
+        return;
+    b->n_weight = 0;
+    b->bytes = b->file_bytes = 0;
+}
+
 static nib_status apply(layout *l, const layout_choice *c, nib_error *err) {
     for (int b = 0; b < l->m->n_block; b++)
-        if (c->parts && c->parts[b].left_out)
+        if (!model_in_stage(l->m, b))
+            leave_to_others(l, b);
+        else if (c->parts && c->parts[b].left_out)
             NIB_TRY(leave_out(l, b, err));
-        else if (!stays(c, b))
+        else if (!stays(l->m, c, b))
             NIB_TRY(reformat(l, b, format_of(c, b), err));
     return NIB_OK;
 }

@@ -8,7 +8,7 @@
 nib_status sequence_open(sequence *s, const sequence_memory *to, int64_t n_ctx, int32_t *tokens,
                          const kv_amount *reserved, nib_error *err) {
     memset(s, 0, sizeof *s);
-    NIB_TRY(kv_table_open(&s->kv, to->pages, to->layout, to->device, to->ledger, n_ctx, reserved, err));
+    NIB_TRY(kv_call_open(&s->kv, to->pages, to->layout, to->device, to->ledger, n_ctx, reserved, err));
     s->m = layout_model(to->layout);
     s->n_ctx = n_ctx;
     s->n_shared = INT64_MAX;
@@ -17,7 +17,7 @@ nib_status sequence_open(sequence *s, const sequence_memory *to, int64_t n_ctx, 
 }
 
 void sequence_close(sequence *s) {
-    kv_table_close(&s->kv);
+    kv_call_close(&s->kv);
     memset(s, 0, sizeof *s);
 }
 
@@ -38,7 +38,7 @@ nib_status sequence_check(const sequence *s, const int32_t *tokens, size_t n, ni
 static void truncate_cache(sequence *s, bool extends) {
     if (!model_rope_keeps(s->m, s->longest, s->n_token, extends))
         s->n = 0;
-    s->n = kv_table_keep(&s->kv, s->n);
+    s->n = kv_call_keep(&s->kv, s->n);
 }
 
 static void note_length(sequence *s) {
@@ -56,12 +56,12 @@ void sequence_set(sequence *s, const int32_t *tokens, int64_t n_token, int64_t n
     truncate_cache(s, extends);
     if (s->n <= s->n_shared)
         s->n_shared = INT64_MAX;
-    s->n = kv_table_adopt(&s->kv, s->tokens, s->n, NUM_MIN(n_reuse, s->n_shared));
+    s->n = kv_call_adopt(&s->kv, s->tokens, s->n, NUM_MIN(n_reuse, s->n_shared));
     note_length(s);
 }
 
 void sequence_clear(sequence *s) {
-    s->n = kv_table_keep(&s->kv, 0);
+    s->n = kv_call_keep(&s->kv, 0);
     s->n_token = 0;
     s->n_shared = INT64_MAX;
 }
@@ -77,7 +77,7 @@ int64_t sequence_shareable(const sequence *from, const int32_t *tokens, int64_t 
 }
 
 void sequence_share(sequence *s, const sequence *from, int64_t n_page) {
-    kv_table_share(&s->kv, &from->kv, n_page);
+    kv_call_share(&s->kv, &from->kv, n_page);
     s->n = n_page * KV_BLOCK;
     memcpy(s->tokens, from->tokens, (size_t)s->n * sizeof *s->tokens);
     note_length(s);
@@ -88,7 +88,7 @@ int64_t sequence_common(const sequence *a, const sequence *b) {
 }
 
 void sequence_adopt(sequence *s) {
-    s->n = kv_table_adopt(&s->kv, s->tokens, s->n, NUM_MIN(s->n_token - 1, s->n_shared));
+    s->n = kv_call_adopt(&s->kv, s->tokens, s->n, NUM_MIN(s->n_token - 1, s->n_shared));
     note_length(s);
 }
 
@@ -148,7 +148,7 @@ segment sequence_rows(sequence *s, int64_t n_row, int64_t head_row) {
 void sequence_advance(sequence *s, int64_t n_row) {
     const int64_t end = NUM_MIN(s->n + n_row, s->n_shared);
     if (end > s->n)
-        kv_table_learn(&s->kv, s->tokens, s->n, end);
+        kv_call_learn(&s->kv, s->tokens, s->n, end);
     s->n += n_row;
-    kv_table_advance(&s->kv, s->n);
+    kv_call_advance(&s->kv, s->n);
 }

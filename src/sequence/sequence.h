@@ -7,7 +7,7 @@
 #ifndef NIB_SEQUENCE_SEQUENCE_H
 #define NIB_SEQUENCE_SEQUENCE_H
 
-#include "state/kv_table.h"
+#include "state/kv_calls.h"
 #include "schedule/visits.h"
 
 /* The memory of keys and values. Everything is borrowed. */

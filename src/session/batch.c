@@ -92,6 +92,8 @@ static nib_status open_cache(nib_batch *b, uint64_t bytes, nib_error *err) {
         bytes = where.host_reads || kv_paging_is_staged(kv_pool_paging(b->pages))
                     ? 0
                     : NUM_MIN(ledger_free(b->driver.on.ledger, PLACE_RAM) / 4, CACHE_RAM);
+    else if (bytes > 0 && engine_is_joined(b->engine))
+        engine_log(b->engine, "no pages of ended sequences are kept in RAM: several devices have none");
     return kv_pool_keep(b->pages, bytes, &b->n_kept, err);
 }
 
@@ -100,7 +102,7 @@ static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error
     NIB_TRY(set_options(b, o, err));
     NIB_TRY(engine_sequence_memory(b->engine, b->kv, &memory, err));
     const kv_amount n = kv_table_amount(kv_pool_paging(memory.pages), b->n_slot, b->n_page);
-    NIB_TRY(kv_pool_reserve(memory.pages, n, true, err));
+    NIB_TRY(kv_call_reserve(memory.pages, n, true, err));
     b->reserved = n;
     b->pages = memory.pages;
     b->n_page_free = b->n_page;
@@ -157,7 +159,7 @@ void nib_batch_close(nib_batch *b) {
     if (b->pages)
         kv_pool_unkeep(b->pages, b->n_kept);
     if (b->pages)
-        kv_pool_unreserve(b->pages, b->reserved);
+        kv_call_unreserve(b->pages, b->reserved);
     memory_region_close(&b->memory);
     mem_free(b->slots);
     mem_free(b->aged);

@@ -243,6 +243,7 @@ static int32_t n_best_of(const driver *d, int64_t *n_logits, int64_t *n_change) 
         *n_change += each * (s->n_row - s->head_row);
         *n_logits += s->n_row - s->head_row;
     }
+    whole = whole || (d->on.step->links && *n_change > 0); /* changes do not cross a pipeline */
     return whole || *n_change > kind->max_changes || *n_logits < kind->best_from ? 0 : n;
 }
 

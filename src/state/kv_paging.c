@@ -9,12 +9,12 @@
 
 enum { SYSTEM_PAGE = 4096 };
 
-/* The first op that attends to the layer; *n: their number. */
-static const op *attention_of(const layout *lay, int layer, int *n) {
+/* The first op of the layout, or of the whole model, that attends to the layer; *n: their number. */
+static const op *attention_of(const layout *lay, bool whole, int layer, int *n) {
     const op *found = NULL;
     *n = 0;
     for (int b = 0; b < layout_n_block(lay); b++) {
-        const program *p = &layout_block(lay, b)->program;
+        const program *p = &(whole ? model_block(layout_model(lay), b) : layout_block(lay, b))->program;
         for (int i = 0; i < p->n_op; i++)
             if (p->ops[i].kind == OP_ATTENTION && p->ops[i].u.attn.layer == layer && (*n)++ == 0)
                 found = &p->ops[i];
@@ -76,10 +76,13 @@ static nib_status place_layers(kv_paging *p, const layout *lay, bool overlaid, c
     p->window = 0;
     for (int i = 0; i < p->n_layer; i++) {
         int n;
-        const op *o = attention_of(lay, i, &n);
+        const op *o = attention_of(lay, true, i, &n);
         const type_id type = kv_format_of(p->formats, i);
         kv_layer layer;
-        const bool part = slides(p->formats, o, n);
+        const bool part = o && slides(p->formats, o, n);
+        if (part && type != TYPE_COUNT) /* all ranks of a pipeline keep the same positions */
+            p->window = NUM_MAX(p->window, o->u.attn.window);
+        o = attention_of(lay, false, i, &n);
         const kv_home home = homes ? homes[i] : KV_HOME_DEVICE;
         uint64_t *end = home ? &p->host_bytes : part ? &p->part_bytes : &p->page_bytes;
         uint64_t at = overlaid ? 0 : *end;
@@ -89,8 +92,6 @@ static nib_status place_layers(kv_paging *p, const layout *lay, bool overlaid, c
             return nib_fail(err, NIB_E_NOFIT, "keys and values of %d positions overflow 64 bits", KV_BLOCK);
         layer.home = home;
         layer.slides = end == &p->part_bytes;
-        if (layer.slides)
-            p->window = NUM_MAX(p->window, o->u.attn.window);
         if (p->layers)
             p->layers[i] = layer;
         *end = NUM_MAX(*end, at);
@@ -145,7 +146,7 @@ uint64_t kv_page_resident(const layout *lay, kv_formats formats, bool part, int6
     uint64_t touched = 0;
     for (int i = 0; i < model_n_kv_layer(layout_model(lay)); i++) {
         int n_op;
-        const op *o = attention_of(lay, i, &n_op);
+        const op *o = attention_of(lay, false, i, &n_op);
         const type_id type = kv_format_of(formats, i);
         uint64_t at = 0;
         kv_layer l;

@@ -283,6 +283,19 @@ const kv_paging *kv_pool_paging(const kv_pool *pool) {
     return &pool->paging;
 }
 
+struct kv_log *kv_pool_log(const kv_pool *pool) {
+    return pool->log;
+}
+
+int32_t kv_pool_number(const kv_pool *pool) {
+    return pool->number;
+}
+
+void kv_pool_set_log(kv_pool *pool, struct kv_log *log, int32_t number) {
+    pool->log = log;
+    pool->number = number;
+}
+
 uint64_t kv_pool_page_bytes(const kv_pool *pool) {
     return pool->paging.page_bytes + pool->paging.part_bytes + pool->paging.host_bytes;
 }

@@ -44,7 +44,11 @@ void kv_pool_close(kv_pool *pool); /* NULL is fine; its pages have no references
 nib_status kv_pool_split(kv_pool *pool, const layout *lay, device *host, const kv_home *homes,
                          nib_error *err);
 const kv_paging *kv_pool_paging(const kv_pool *pool);
-device *kv_pool_host(const kv_pool *pool);        /* of kv_pool_split; NULL: it is not split */
+device *kv_pool_host(const kv_pool *pool); /* of kv_pool_split; NULL: it is not split */
+/* The log of its tables' calls, and the pool's number in it (kv_calls.h); NULL: none. */
+struct kv_log *kv_pool_log(const kv_pool *pool);
+int32_t kv_pool_number(const kv_pool *pool);
+void kv_pool_set_log(kv_pool *pool, struct kv_log *log, int32_t number);
 uint64_t kv_pool_page_bytes(const kv_pool *pool); /* of a whole page: its own memory, the host's, its part */
 bool kv_pool_shares(const kv_pool *pool);         /* as opened */
 bool kv_pool_host_reads(const kv_pool *pool);     /* the host reads the memory of its device */

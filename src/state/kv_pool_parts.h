@@ -72,6 +72,8 @@ struct kv_pool {
     bool host_reads;       /* the host reads the device's memory */
     ledger *ledger;
     bool share;
+    struct kv_log *log; /* of its tables' calls, and its number there; NULL: none */
+    int32_t number;
     kv_states states;
     pthread_mutex_t lock; /* protects all below, and the pages */
     kv_tier tier;         /* pages that passes use */

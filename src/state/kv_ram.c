@@ -162,7 +162,8 @@ static nib_status copy_page(const kv_pool *pool, const kv_copy *c, nib_error *er
 
 nib_status kv_pool_keep(kv_pool *pool, uint64_t max, kv_amount *out, nib_error *err) {
     *out = (kv_amount){0};
-    if (!pool->share || max == 0 || kv_pool_page_bytes(pool) == 0) /* no layer has keys and values */
+    if (!pool->share || pool->log || max == 0 ||
+        kv_pool_page_bytes(pool) == 0) /* no layer has keys and values */
         return NIB_OK;
     const bool more_pages = pool->host_reads;
     const int64_t n = (int64_t)(NUM_MIN(max, left_in_ram(pool)) / kv_pool_page_bytes(pool));

@@ -29,6 +29,7 @@ typedef struct kv_table {
     kv_pool *pool;  /* borrowed */
     device *device; /* where the pages are */
     int64_t n_ctx, n_page, max_page;
+    int32_t number;    /* in records of calls (kv_calls.h) */
     bool reserved;     /* the opener has reserved the pages */
     kv_page **pages;   /* [max_page] */
     uint8_t **at;      /* [max_page]: addresses of the pages, for the views */

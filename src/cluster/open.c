@@ -1,0 +1,134 @@
+/* open.c - nib_engine_open: an engine of one process, or the first rank of a pipeline. */
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/thread.h"
+#include "cluster/pipeline.h"
+#include "engine/headers.h"
+#include "engine/sessions.h"
+#include "engine/sizes.h"
+#include "memory/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The decisions that all ranks share, from the whole model. */
+typedef struct shared {
+    nib_engine_options options;
+    cluster_rank ranks[CLUSTER_MAX_RANK];
+    char kv_layers[1024];
+    char *model;
+} shared;
+
+/* What needs the whole model in one process. */
+static nib_status check_options(const nib_engine_options *o, nib_error *err) {
+    const char *what = o->hosts      ? "hosts"
+                       : o->plan     ? "a plan"
+                       : o->planning ? "a plan's targets"
+                       : o->residual ? "residuals"
+                                     : NULL;
+    return what ? nib_fail(err, NIB_E_USAGE, "several devices: expected no %s, which they do not have yet",
+                           what)
+                : NIB_OK;
+}
+
+/* Sizes and formats follow from the whole model without caps, so that a pipeline's answers are those of one
+ * process; each rank's caps then decide where its weights are. */
+static nib_status share_sizes(const engine_core *whole, shared *s, nib_error *err) {
+    const kv_formats f = whole->resolved.formats;
+    nib_engine_options *o = &s->options;
+    o->n_ctx = whole->resolved.n_ctx;
+    o->n_batch = whole->resolved.n_batch;
+    o->kv_layers = NULL;
+    for (int kv = NIB_KV_F16; kv <= NIB_KV_4H; kv++) {
+        type_id type;
+        if (settings_kv_type(kv, &type) && type == f.type)
+            o->kv_type = kv;
+    }
+    if (!f.layers)
+        return NIB_OK;
+    if (!kv_formats_print(f, s->kv_layers, sizeof s->kv_layers))
+        return nib_fail(err, NIB_E_USAGE, "several devices: expected fewer formats of keys and values");
+    o->kv_layers = s->kv_layers;
+    return NIB_OK;
+}
+
+/* The bound of what a rank holds, less what its program and its rows take. */
+static uint64_t cap_of(const nib_engine_options *o, const engine_core *whole) {
+    enum { RUNTIME = 8 << 20 };
+    const int64_t n_pass = NUM_MIN(o->n_batch, o->n_ctx);
+    const bool gpu = whole->kind->tier == NIB_TIER_VRAM;
+    const uint64_t cap = gpu ? o->vram : o->ram;
+    const uint64_t rows = sizes_pass_bytes(whole, n_pass, sizes_cell_rows(&whole->resolved));
+    const uint64_t beside = rows + (gpu ? 0 : RUNTIME + LEDGER_RUNTIME_MARGIN + SIZES_SLACK);
+    return cap == NIB_AUTO ? UINT64_MAX : cap - NUM_MIN(cap, beside);
+}
+
+static nib_status cut(const engine_core *whole, const nib_engine_options *o, int n_rank, cluster_stage *out,
+                      nib_error *err) {
+    cluster_cut_question q = {.layout = whole->layout, .n_rank = n_rank, .cap = cap_of(o, whole)};
+    NIB_TRY(sessions_bytes(whole, whole->resolved.formats, whole->resolved.n_ctx, &q.kv, err));
+    return cluster_cut(&q, out, err);
+}
+
+static nib_status decide(const char *name, const cluster_places *places, shared *s, nib_error *err) {
+    cluster_stage stages[CLUSTER_MAX_RANK];
+    nib_engine_options free = s->options;
+    engine_core whole;
+    free.ram = free.vram = NIB_AUTO;
+    nib_status status = headers_open(&whole, name, &free, NULL, err);
+    if (status == NIB_OK)
+        status = share_sizes(&whole, s, err);
+    if (status == NIB_OK)
+        status = cut(&whole, &s->options, places->n, stages, err);
+    if (status == NIB_OK && !(s->model = mem_strdup(whole.path)))
+        status = nib_fail_nomem(err, strlen(whole.path), "a model's path");
+    core_close(&whole);
+    for (int i = 0; i < places->n && status == NIB_OK; i++)
+        s->ranks[i] = (cluster_rank){stages[i], places->place[i]};
+    return status;
+}
+
+static nib_status open_ranks(const char *name, const nib_engine_options *options,
+                             const cluster_places *places, shared *s, nib_engine **out, nib_error *err) {
+    pipeline *p = NULL;
+    nib_engine *e = NULL;
+    s->options = *options;
+    s->options.backend = places->place[0].backend;
+    if (s->options.n_thread == 0)
+        s->options.n_thread = NUM_MAX(thread_physical_cores() / places->n, 1);
+    NIB_TRY(decide(name, places, s, err));
+    const cluster_setup setup = {s->model, s->options, places->n, s->ranks};
+    NIB_TRY(pipeline_open(&setup, places, &p, err));
+    const engine_internal with = {.stage_first = s->ranks[0].stage.first, .stage_end = s->ranks[0].stage.end};
+    nib_status status = engine_open(s->model, &s->options, &with, &e, err);
+    if (status == NIB_OK)
+        status = pipeline_join(p, e, err);
+    if (status == NIB_OK) {
+        *out = e;
+        return NIB_OK;
+    }
+    nib_engine_close(e);
+    pipeline_close(p);
+    return status;
+}
+
+nib_status nib_engine_open(const char *name, const nib_engine_options *options, nib_engine **out,
+                           nib_error *err) {
+    if (!options || options->vocab_only || (!options->devices && !options->hosts))
+        return engine_open_planned(name, options, NULL, out, err);
+    NIB_TRY(check_options(options, err));
+    cluster_places places;
+    NIB_TRY(cluster_places_parse(options->devices, &places, err));
+    if (places.n == 1) {
+        nib_engine_options one = *options;
+        one.backend = places.place[0].backend;
+        return engine_open_planned(name, &one, NULL, out, err);
+    }
+    shared *s = mem_calloc(1, sizeof *s);
+    if (!s)
+        return nib_fail_nomem(err, sizeof *s, "the ranks of a pipeline");
+    const nib_status status = open_ranks(name, options, &places, s, out, err);
+    mem_free(s->model);
+    mem_free(s);
+    return status;
+}

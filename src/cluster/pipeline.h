@@ -1,0 +1,22 @@
+/* pipeline.h - the first rank's side of a pipeline: its passes continue on the other ranks, and their results
+ * come back. */
+#ifndef NIB_CLUSTER_PIPELINE_H
+#define NIB_CLUSTER_PIPELINE_H
+
+#include "cluster/processes.h"
+#include "cluster/setup.h"
+
+#include "engine/engine.h"
+
+typedef struct pipeline pipeline;
+
+/* Starts the other ranks (nib_engine_options.program), which begin to open their stages at once. `s` is used
+ * during the call only. */
+nib_status pipeline_open(const cluster_setup *s, const cluster_places *places, pipeline **out,
+                         nib_error *err);
+/* Waits until all ranks have opened, and joins the engine, which owns the pipeline from then on. */
+nib_status pipeline_join(pipeline *p, nib_engine *e, nib_error *err);
+/* Without an engine: ends the other ranks. NULL is fine. */
+void pipeline_close(pipeline *p);
+
+#endif

@@ -1,0 +1,23 @@
+/* places.h - where the ranks of a pipeline compute: the list that a user gives. */
+#ifndef NIB_CLUSTER_PLACES_H
+#define NIB_CLUSTER_PLACES_H
+
+#include "base/status.h"
+
+enum { CLUSTER_MAX_RANK = 256 };
+
+typedef struct cluster_place {
+    char backend[16]; /* "cuda" for a GPU, else a back end's name */
+    int gpu;          /* its number; -1: none */
+} cluster_place;
+
+typedef struct cluster_places {
+    int n;
+    cluster_place place[CLUSTER_MAX_RANK];
+} cluster_places;
+
+/* Reads "cpu,cpu" or "0,1". All ranks have one back end, because answers depend on it. NIB_E_USAGE names the
+ * part that is wrong. */
+nib_status cluster_places_parse(const char *text, cluster_places *out, nib_error *err);
+
+#endif

@@ -1,0 +1,255 @@
+/* rank.c - a rank after the first one: opens its stage, repeats the calls of sequences, and runs passes. It
+ * has no rule of its own and ends when the rank before it does. */
+#include "nib_tools.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "cluster/setup.h"
+#include "engine/engine.h"
+#include "state/kv_calls.h"
+
+#include <string.h>
+
+typedef struct rank {
+    rank_link link;
+    int number, n_rank;
+    nib_engine *engine;
+    engine_parts on;
+    step_links links;
+    kv_repeat *tables;
+    segment *segments;
+    size_t cap_segment;
+    message got;
+    nib_error failed; /* not NIB_OK: this rank computes no more */
+    /* the current pass */
+    message_pass in;
+    nib_status sent; /* of the message to the next rank */
+    bool passed_on;
+    nib_log_fn log;
+    void *user;
+} rank;
+
+static bool is_last(const rank *r) {
+    return r->number == r->n_rank - 1;
+}
+
+/* The message's first error, or this rank's. */
+static void put_error(const rank *r, message_header *head, const nib_error *own) {
+    if (own->status == NIB_OK || head->error.status != NIB_OK)
+        return;
+    head->error = *own;
+    head->rank = r->number;
+}
+
+static nib_status take_stream(void *user, const pass *p, backend *by, nib_error *err);
+static nib_status send_stream(void *user, const pass *p, backend *by, nib_error *err);
+
+/* ---- opening ---- */
+
+static nib_status find_memory(void *user, kv_formats formats, kv_call_memory *out, nib_error *err) {
+    rank *r = user;
+    sequence_memory memory;
+    NIB_TRY(engine_sequence_memory(r->engine, formats, &memory, err));
+    *out = (kv_call_memory){memory.pages, memory.layout, memory.device, memory.ledger};
+    return NIB_OK;
+}
+
+static nib_status open_stage(rank *r, const cluster_setup *s, nib_error *err) {
+    const cluster_stage stage = s->ranks[r->number].stage;
+    const engine_internal with = {.stage_first = stage.first, .stage_end = stage.end};
+    nib_engine_options options = s->options;
+    options.log = r->log;
+    options.user = r->user;
+    NIB_TRY(engine_open(s->model, &options, &with, &r->engine, err));
+    r->on = engine_parts_of(r->engine);
+    r->links = (step_links){.first = stage.first,
+                            .end = stage.end,
+                            .receive = take_stream,
+                            .send = is_last(r) ? NULL : send_stream,
+                            .user = r};
+    r->on.step->links = &r->links;
+    return kv_repeat_open(find_memory, r, &r->tables, err);
+}
+
+/* Takes the options and passes them on; the next rank opens its stage meanwhile. */
+static nib_status set_up(rank *r, nib_error *err) {
+    cluster_setup s;
+    NIB_TRY(setup_read(&r->got, &s, err));
+    r->number = r->got.head.rank;
+    r->n_rank = s.n_rank;
+    if (!is_last(r)) {
+        message_header head = r->got.head;
+        head.rank++;
+        NIB_TRY(message_send(&r->link, head, &(link_part){r->got.body, r->got.head.n_byte}, 1, err));
+    }
+    open_stage(r, &s, &r->failed);
+    return NIB_OK;
+}
+
+static nib_status synchronise(rank *r, nib_error *err) {
+    message_header head = r->got.head;
+    if (r->failed.status == NIB_OK) {
+        const backend *by = r->on.step->backend;
+        head.n_pass = NUM_MIN(head.n_pass, by->rows.n_pass);
+        if (by->max_generated > 0)
+            head.max_generated =
+                head.max_generated ? NUM_MIN(head.max_generated, by->max_generated) : by->max_generated;
+        if (head.by_role != by->by_role)
+            nib_fail(&r->failed, NIB_E_DEVICE, "expected kernels as on the first rank, found others");
+    }
+    put_error(r, &head, &r->failed);
+    return message_send(&r->link, head, NULL, 0, err);
+}
+
+/* ---- a pass ---- */
+
+static nib_status take_stream(void *user, const pass *p, backend *by, nib_error *err) {
+    const rank *r = user;
+    const segment *last = &p->segments[p->n_segment - 1];
+    return by->kind->write_stream(by, 0, last->row + last->n_row, r->in.stream, err);
+}
+
+/* Passes the message on, with this rank's stream instead of the one before; stream NULL: none. */
+static nib_status pass_on(rank *r, const float *stream) {
+    const message_header *h = &r->got.head;
+    const size_t width = (size_t)model_reg_width(r->on.m, REG_X), n = (size_t)h->n_row;
+    const link_part parts[] = {{r->got.body, (size_t)((const uint8_t *)r->in.tokens - r->got.body) +
+                                                 message_padded(n * sizeof *r->in.tokens)},
+                               {stream, stream ? n * width * sizeof *stream : 0}};
+    nib_error why;
+    r->passed_on = true;
+    return r->sent = message_send(&r->link, *h, parts, 2, &why);
+}
+
+static nib_status send_stream(void *user, const pass *p, backend *by, nib_error *err) {
+    rank *r = user;
+    const segment *last = &p->segments[p->n_segment - 1];
+    const float *stream;
+    NIB_TRY(by->kind->read_stream(by, 0, last->row + last->n_row, &stream, err));
+    return pass_on(r, stream) == NIB_OK ? NIB_OK : nib_fail(err, NIB_E_IO, "the next rank has ended");
+}
+
+static nib_status send_rows(rank *r, message_header head, const void *ids, const void *rows, size_t each,
+                            nib_error *err) {
+    const size_t n_byte = (size_t)head.n_row * each;
+    const link_part parts[] = {{ids, ids ? n_byte : 0}, {rows, n_byte}};
+    r->sent = message_send(&r->link, head, parts, 2, err);
+    return r->sent;
+}
+
+static nib_status send_logits(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
+                              nib_error *err) {
+    rank *r = user;
+    const message_header head = {
+        .kind = MESSAGE_LOGITS, .segment = segment_index, .row = row, .n_row = n_row};
+    return send_rows(r, head, NULL, logits, (size_t)model_hparams(r->on.m)->n_vocab * sizeof *logits, err);
+}
+
+static nib_status send_best(void *user, int segment_index, int64_t row, int64_t n_row, const int32_t *ids,
+                            const float *logits, nib_error *err) {
+    rank *r = user;
+    const message_header head = {.kind = MESSAGE_BEST, .segment = segment_index, .row = row, .n_row = n_row};
+    return send_rows(r, head, ids, logits, (size_t)r->got.head.n_best * sizeof *logits, err);
+}
+
+static void send_hidden(void *user, int64_t row, int64_t n_row, const float *x, int64_t width) {
+    const message_header head = {.kind = MESSAGE_HIDDEN, .row = row, .n_row = n_row, .width = width};
+    nib_error why; /* kept in `sent` */
+    send_rows(user, head, NULL, x, (size_t)width * sizeof *x, &why);
+}
+
+/* Makes the pass's segments on this rank's tables. */
+static nib_status make_segments(rank *r, nib_error *err) {
+    const message_header *h = &r->got.head;
+    int64_t n_row = 0;
+    if (mem_grow((void **)&r->segments, &r->cap_segment, (size_t)h->n_segment + 1, sizeof *r->segments))
+        return nib_fail_nomem(err, (size_t)h->n_segment * sizeof *r->segments, "the segments of a pass");
+    for (int i = 0; i < h->n_segment; i++) {
+        const message_segment *from = &r->in.segments[i];
+        kv_table *kv = kv_repeat_table(r->tables, from->table);
+        if (!kv || from->n_row < 1 || from->n_row > h->n_row - n_row || from->position < 0 ||
+            from->position + from->n_row > kv->n_ctx || from->head_row < 0 || from->head_row > from->n_row)
+            return nib_fail(err, NIB_E_FAILED, "expected rows of an open sequence, found table %d",
+                            from->table);
+        r->segments[i] = (segment){.kv = kv,
+                                   .tokens = r->in.tokens + n_row,
+                                   .position = from->position,
+                                   .length = from->length,
+                                   .n_row = from->n_row,
+                                   .generated = from->generated,
+                                   .head_row = from->head_row};
+        n_row += from->n_row;
+    }
+    if (n_row != h->n_row || n_row > r->on.step->backend->rows.n_pass)
+        return nib_fail(err, NIB_E_FAILED, "expected at most %lld rows, found %lld",
+                        (long long)r->on.step->backend->rows.n_pass, (long long)h->n_row);
+    segments_number(r->segments, h->n_segment);
+    return NIB_OK;
+}
+
+static nib_status run_pass(rank *r, nib_error *err) {
+    const message_header *h = &r->got.head;
+    const hidden_receiver hidden = {send_hidden, r};
+    const bool results = is_last(r);
+    const pass p = {.segments = r->segments,
+                    .n_segment = h->n_segment,
+                    .n_head = r->on.step->backend->rows.n_head,
+                    .rows = results && h->wants == MESSAGE_LOGITS ? send_logits : NULL,
+                    .n_best = results && h->wants == MESSAGE_BEST ? h->n_best : 0,
+                    .best = send_best,
+                    .hidden = results && h->wants == MESSAGE_HIDDEN ? &hidden : NULL,
+                    .user = r};
+    return step_pass(r->on.step, &p, err);
+}
+
+/* Repeats the calls and computes the rows. This rank fails for good if it cannot follow the first one; a
+ * pass that fails for another reason is the first rank's to repeat. */
+static nib_status take_pass(rank *r, nib_error *err) {
+    nib_error why = {NIB_OK, ""};
+    r->passed_on = false;
+    r->sent = NIB_OK;
+    if (r->failed.status == NIB_OK)
+        kv_repeat_calls(r->tables, r->in.calls, r->got.head.n_call, &r->failed);
+    if (r->failed.status == NIB_OK && r->got.head.error.status == NIB_OK && r->in.stream)
+        (void)(make_segments(r, &r->failed) || run_pass(r, &why));
+    put_error(r, &r->got.head, &r->failed);
+    put_error(r, &r->got.head, &why);
+    if (r->sent != NIB_OK)
+        return nib_fail(err, r->sent, "the next rank has ended");
+    if (!is_last(r))
+        return r->passed_on ? NIB_OK : pass_on(r, NULL);
+    message_header done = {.kind = MESSAGE_DONE, .error = r->got.head.error, .rank = r->got.head.rank};
+    return message_send(&r->link, done, NULL, 0, err);
+}
+
+static nib_status take(rank *r, nib_error *err) {
+    switch (r->got.head.kind) {
+    case MESSAGE_SETUP: return set_up(r, err);
+    case MESSAGE_SYNC: return synchronise(r, err);
+    case MESSAGE_PASS:
+        if (!r->tables && r->failed.status == NIB_OK)
+            break;
+        NIB_TRY(
+            message_read_pass(&r->got, r->engine ? (size_t)model_reg_width(r->on.m, REG_X) : 0, &r->in, err));
+        return take_pass(r, err);
+    default: break;
+    }
+    return nib_fail(err, NIB_E_FAILED, "expected a message for a rank, found kind %d", r->got.head.kind);
+}
+
+nib_status nib_rank_serve(int in, int out, nib_log_fn log, void *user, nib_error *err) {
+    rank r = {.link = {in, out}, .log = log, .user = user};
+    bool ended = false;
+    nib_status status;
+    do {
+        status = message_receive(&r.link, &r.got, &ended, err);
+        if (status == NIB_OK && !ended)
+            status = take(&r, err);
+    } while (status == NIB_OK && !ended);
+    link_close(&r.link); /* first, so that the others end as well */
+    kv_repeat_close(r.tables);
+    nib_engine_close(r.engine);
+    mem_free(r.segments);
+    message_clear(&r.got);
+    return status == NIB_E_IO ? NIB_OK : status; /* a neighbour's end is the first rank's to report */
+}

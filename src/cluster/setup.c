@@ -1,0 +1,73 @@
+/* setup.c - see setup.h. The body is the options, the ranks, and the texts, each behind a byte that says
+ * whether there is one. */
+#include "cluster/setup.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+enum { N_TEXT = 5 };
+
+/* The texts of the options that ranks need. */
+static void texts_of(cluster_setup *s, const char **out[N_TEXT]) {
+    out[0] = &s->model;
+    out[1] = &s->options.scratch;
+    out[2] = &s->options.kv_layers;
+    out[3] = &s->options.backend;
+    out[4] = &s->options.kernels;
+}
+
+nib_status setup_send(const rank_link *to, const cluster_setup *from, nib_error *err) {
+    cluster_setup s = *from;
+    const char **texts[N_TEXT];
+    size_t n_byte = 0;
+    texts_of(&s, texts);
+    for (int i = 0; i < N_TEXT; i++)
+        n_byte += *texts[i] ? strlen(*texts[i]) + 2 : 1;
+    char *all = mem_calloc(n_byte, 1);
+    if (!all)
+        return nib_fail_nomem(err, n_byte, "the options of ranks");
+    char *at = all;
+    for (int i = 0; i < N_TEXT; i++) {
+        const char *text = *texts[i];
+        *at++ = text != NULL;
+        if (text) {
+            memcpy(at, text, strlen(text) + 1);
+            at += strlen(text) + 1;
+        }
+        *texts[i] = NULL;
+    }
+    s.options.devices = s.options.hosts = s.options.program = NULL;
+    s.options.progress = NULL;
+    s.options.cancel = NULL;
+    s.options.cap_of = NULL;
+    const link_part parts[] = {
+        {&s.options, sizeof s.options}, {s.ranks, (size_t)s.n_rank * sizeof *s.ranks}, {all, n_byte}};
+    const message_header head = {.kind = MESSAGE_SETUP, .rank = 1, .n_segment = s.n_rank};
+    const nib_status status = message_send(to, head, parts, 3, err);
+    mem_free(all);
+    return status;
+}
+
+nib_status setup_read(const message *m, cluster_setup *out, nib_error *err) {
+    const char **texts[N_TEXT];
+    const size_t n = (size_t)m->head.n_segment, begin = sizeof out->options + n * sizeof *out->ranks;
+    if (m->head.n_segment < 2 || n > CLUSTER_MAX_RANK || m->head.rank < 1 ||
+        m->head.rank >= m->head.n_segment || m->head.n_byte < begin)
+        return nib_fail(err, NIB_E_FAILED, "expected the options of a pipeline, found %llu bytes",
+                        (unsigned long long)m->head.n_byte);
+    memcpy(&out->options, m->body, sizeof out->options);
+    out->n_rank = m->head.n_segment;
+    out->ranks = (const cluster_rank *)(const void *)(m->body + sizeof out->options);
+    texts_of(out, texts);
+    const char *at = (const char *)m->body + begin, *end = (const char *)m->body + m->head.n_byte;
+    for (int i = 0; i < N_TEXT; i++) {
+        const bool there = at < end && *at;
+        const char *text = at + 1, *stop = there ? memchr(text, 0, (size_t)(end - text)) : NULL;
+        if (at >= end || (there && !stop))
+            return nib_fail(err, NIB_E_FAILED, "expected the texts of a pipeline's options, found fewer");
+        *texts[i] = there ? text : NULL;
+        at = there ? stop + 1 : text;
+    }
+    return NIB_OK;
+}

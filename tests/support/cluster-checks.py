@@ -1,0 +1,74 @@
+"""Batches on several ranks: the answers of one process; a killed rank ends the run with a clear error, and the same
+command continues. cluster-checks.py NIBBLE MODEL FOLDER"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+nibble, model, folder = sys.argv[1:]
+failed = False
+
+
+def check(name, well, why=""):
+    global failed
+    print(("ok " if well else "not ok ") + name)
+    if not well:
+        failed = True
+        print("    " + str(why)[-800:])
+
+
+def line(i):
+    text = "the same beginning, longer than a page of positions: every rank shares its pages " * (i % 2) + "and %d" % i
+    return json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/completions",
+                       "body": {"prompt": text, "max_tokens": 4 + i, "temperature": 0.7 * (i % 3), "seed": i,
+                                "ignore_eos": True}}) + "\n"
+
+
+def answers(path):
+    with open(path) as f:
+        return {d["custom_id"]: d["response"]["body"]["choices"][0]["text"] for d in map(json.loads, f)}
+
+
+def batch(out, *more, **how):
+    return subprocess.Popen([nibble, "batch", model, "-o", out, "-c", "160", "-np", "5", *more],
+                            stderr=subprocess.PIPE, text=True, **how)
+
+
+def ranks_of(process):
+    with open("/proc/%d/task/%d/children" % (process.pid, process.pid)) as f:
+        return [int(p) for p in f.read().split()]
+
+
+requests = os.path.join(folder, "requests")
+with open(requests, "w") as f:
+    f.writelines(line(i) for i in range(16))
+for devices in ["", "cpu,cpu", "cpu,cpu,cpu"]:
+    p = batch(folder + "/out" + devices, "-i", requests, *(["--devices", devices] if devices else []))
+    said = p.communicate()[1]
+    check("a batch on %s ends well" % (devices or "one process"), p.returncode == 0, said)
+want = answers(folder + "/out")
+for devices in ["cpu,cpu", "cpu,cpu,cpu"]:
+    check("its answers on %s are those of one process" % devices, answers(folder + "/out" + devices) == want)
+
+# The input stays open, so the rank dies while the batch runs.
+out = folder + "/killed"
+p = batch(out, "-i", "-", "--devices", "cpu,cpu,cpu", stdin=subprocess.PIPE)
+p.stdin.write(line(0))
+p.stdin.flush()
+until = time.monotonic() + 20
+while time.monotonic() < until and not (os.path.exists(out) and os.path.getsize(out)):
+    time.sleep(0.01)
+others = ranks_of(p)
+os.kill(others[-1], signal.SIGKILL)
+begun = time.monotonic()
+said = p.communicate("".join(line(i) for i in range(1, 16)))[1]
+check("a killed rank is named", p.returncode == 1 and "rank 2" in said and "signal 9" in said, said)
+check("within seconds", time.monotonic() - begun < 5, time.monotonic() - begun)
+check("no process is left", len(others) == 2 and not any(os.path.exists("/proc/%d" % i) for i in others), others)
+p = batch(out, "-i", requests, "--devices", "cpu,cpu")
+said = p.communicate()[1]
+check("the same batch continues on other ranks", p.returncode == 0 and "answered before" in said, said)
+check("no line is lost", answers(out) == want)
+sys.exit(failed)
