@@ -26,7 +26,7 @@ struct pipeline {
 /* Ends the use of the connections; all later passes fail with the same error. */
 static nib_status break_off(pipeline *p, nib_status status, nib_error *err) {
     if (!p->broken && status == NIB_E_IO)
-        status = processes_blame(&p->others, &p->why);
+        processes_blame(&p->others, &p->why);
     else if (!p->broken)
         nib_fail(&p->why, status, "%s", err ? err->message : "a rank has failed");
     p->broken = true;
