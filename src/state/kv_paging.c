@@ -30,7 +30,7 @@ static bool slides(kv_formats formats, const op *o, int n) {
 
 bool kv_paging_slides(const layout *lay, kv_formats formats, int layer) {
     int n;
-    const op *o = attention_of(lay, layer, &n);
+    const op *o = attention_of(lay, false, layer, &n);
     return o && kv_format_of(formats, layer) != TYPE_COUNT && slides(formats, o, n);
 }
 
