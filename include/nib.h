@@ -149,11 +149,11 @@ typedef struct nib_engine_options {
     const char *backend; /* name of the back end; NULL: cpu; "auto": the GPU if there is one, else cpu.
                             NIB_E_DEVICE: this build or machine has no such back end */
     /* Ranks of a pipeline (docs/cluster.md): each computes consecutive blocks of the model, in a process of
-     * its own with these caps, and the caller's process is the first. `devices` has a place for each rank of
-     * this host, as in "cpu,cpu" or "0,1" (numbers of GPUs); `hosts` is a file with a line for each rank.
-     * NULL or one place: the caller's process computes all. `program` is nibble's, which is started for each
-     * further rank; NULL: "nibble", found by PATH. NIB_E_USAGE names what ranks lack. */
-    const char *devices, *hosts, *program;
+     * its own with these caps, and the caller's process is the first. `devices` has a place for each rank, as
+     * in "cpu,cpu" or "0,1" (numbers of GPUs). NULL or one place: the caller's process computes all.
+     * `program` is nibble's, which is started for each further rank; NULL: "nibble", found by PATH.
+     * NIB_E_USAGE names what ranks lack. */
+    const char *devices, *program;
     int32_t gpu_layers;  /* at most this many of the last layers keep their weights on the GPU. The processor
                             computes the others, or they are copied for a prompt. 0: as many as fit under
                             `vram` */

@@ -8,8 +8,8 @@
 
 /* Every table has the same first places, so these are constants. A device knows its own (device.place). */
 enum { PLACE_RAM, PLACE_DISK, PLACE_GPU, PLACES };
-/* The number of the GPU that an engine uses: the first that the CUDA runtime shows. CUDA_VISIBLE_DEVICES
- * selects it. */
+/* The number of the GPU that an engine uses if no other is named: the first that the CUDA runtime shows.
+ * CUDA_VISIBLE_DEVICES selects it. */
 enum { PLACE_GPU_INDEX = 0 };
 
 typedef struct memory_place {

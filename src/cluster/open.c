@@ -21,8 +21,7 @@ typedef struct shared {
 
 /* What needs the whole model in one process. */
 static nib_status check_options(const nib_engine_options *o, nib_error *err) {
-    const char *what = o->hosts      ? "hosts"
-                       : o->plan     ? "a plan"
+    const char *what = o->plan       ? "a plan"
                        : o->planning ? "a plan's targets"
                        : o->residual ? "residuals"
                                      : NULL;
@@ -99,7 +98,9 @@ static nib_status open_ranks(const char *name, const nib_engine_options *options
     NIB_TRY(decide(name, places, s, err));
     const cluster_setup setup = {s->model, s->options, places->n, s->ranks};
     NIB_TRY(pipeline_open(&setup, places, &p, err));
-    const engine_internal with = {.stage_first = s->ranks[0].stage.first, .stage_end = s->ranks[0].stage.end};
+    const engine_internal with = {.stage_first = s->ranks[0].stage.first,
+                                  .stage_end = s->ranks[0].stage.end,
+                                  .gpu = NUM_MAX(places->place[0].gpu, 0)};
     nib_status status = engine_open(s->model, &s->options, &with, &e, err);
     if (status == NIB_OK)
         status = pipeline_join(p, e, err);
@@ -114,15 +115,16 @@ static nib_status open_ranks(const char *name, const nib_engine_options *options
 
 nib_status nib_engine_open(const char *name, const nib_engine_options *options, nib_engine **out,
                            nib_error *err) {
-    if (!options || options->vocab_only || (!options->devices && !options->hosts))
+    if (!options || options->vocab_only || !options->devices)
         return engine_open_planned(name, options, NULL, out, err);
     NIB_TRY(check_options(options, err));
     cluster_places places;
     NIB_TRY(cluster_places_parse(options->devices, &places, err));
     if (places.n == 1) {
         nib_engine_options one = *options;
+        const engine_internal with = {.gpu = NUM_MAX(places.place[0].gpu, 0)};
         one.backend = places.place[0].backend;
-        return engine_open_planned(name, &one, NULL, out, err);
+        return engine_open_planned(name, &one, &with, out, err);
     }
     shared *s = mem_calloc(1, sizeof *s);
     if (!s)

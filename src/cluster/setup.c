@@ -37,7 +37,7 @@ nib_status setup_send(const rank_link *to, const cluster_setup *from, nib_error 
         }
         *texts[i] = NULL;
     }
-    s.options.devices = s.options.hosts = s.options.program = NULL;
+    s.options.devices = s.options.program = NULL;
     s.options.progress = NULL;
     s.options.cancel = NULL;
     s.options.cap_of = NULL;

@@ -78,6 +78,7 @@ nib_status core_begin(engine_core *e, const char *name, const engine_internal *i
         NIB_TRY(core_blame_plan(&e->requested,
                                 settings_take_plan(&e->resolved, p, &e->requested, &e->log, err), err));
     e->places = places_of(e->resolved.cap);
+    e->places.of[PLACE_GPU].index = internal->gpu;
     NIB_TRY(find_backend(e, p, err));
     if (internal->kv_layers)
         e->resolved.kv_layers = internal->kv_layers;

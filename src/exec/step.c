@@ -122,7 +122,7 @@ static nib_status run_stage(const loop *l, const visits *list, nib_error *err) {
 /* Nothing but a pass's rows and results crosses a pipeline. */
 static nib_status check_stage(const pass *p, nib_error *err) {
     if (p->probe || p->change || p->enter || p->order || p->first_block || p->end_block || p->processor)
-        return nib_fail(err, NIB_E_USAGE, "several devices or hosts do not measure: expected one process");
+        return nib_fail(err, NIB_E_USAGE, "several devices do not measure: expected one process");
     return NIB_OK;
 }
 
