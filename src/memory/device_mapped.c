@@ -21,7 +21,7 @@ nib_status device_mapped_open(device *gpu, device **out, nib_error *err) {
     device_mapped *m = mem_calloc(1, sizeof *m);
     if (!m)
         return nib_fail_nomem(err, sizeof *m, "memory that the GPU reads");
-    *m = (device_mapped){.base = {&device_mapped_kind}, .gpu = gpu};
+    *m = (device_mapped){.base = {&device_mapped_kind, PLACE_RAM}, .gpu = gpu};
     *out = &m->base;
     return NIB_OK;
 }
