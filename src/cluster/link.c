@@ -52,6 +52,8 @@ nib_status link_send(const rank_link *l, const link_part *parts, int n_part, nib
             return nib_fail_errno(err, "cannot send", "to the next rank", errno);
         for (; n > 0; m.msg_iov++, m.msg_iovlen--) {
             const size_t part = NUM_MIN((size_t)n, m.msg_iov->iov_len);
+            if (part == 0) /* of a part that is NULL too */
+                continue;
             n -= (ssize_t)part;
             m.msg_iov->iov_base = (uint8_t *)m.msg_iov->iov_base + part;
             m.msg_iov->iov_len -= part;
