@@ -53,13 +53,17 @@ check "a place that is none" fails 2 "numbers of GPUs or cpu" run "$data/llama" 
 check "a plan is refused by name" fails 2 "a plan's targets" \
     run "$data/llama" --tokens 1 -n 1 --devices cpu,cpu --mode a
 
-"$nibble" synth opt-125m -o "$tmp/large.gguf" -s 1 >"$tmp/out" 2>&1
-check "one process has no memory for the model" fails 3 "RAM" \
-    run "$tmp/large.gguf" --tokens 5,6,7 -n 4 -c 64 --no-stream --ram 66M
-check "two with the same cap have" fails 0 "" \
-    run "$tmp/large.gguf" --tokens 5,6,7 -n 4 -c 64 --no-stream --ram 66M --devices cpu,cpu
-check "a rank's cap that is too small" fails 3 "" \
-    run "$tmp/large.gguf" --tokens 5,6,7 -n 4 -c 64 --no-stream --ram 30M --devices cpu,cpu
+if nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; then
+    echo "skip ranks' caps: a sanitizer's own memory does not fit them"
+else
+    "$nibble" synth opt-125m -o "$tmp/large.gguf" -s 1 >"$tmp/out" 2>&1
+    check "one process has no memory for the model" fails 3 "RAM" \
+        run "$tmp/large.gguf" --tokens 5,6,7 -n 4 -c 64 --no-stream --ram 66M
+    check "two with the same cap have" fails 0 "" \
+        run "$tmp/large.gguf" --tokens 5,6,7 -n 4 -c 64 --no-stream --ram 66M --devices cpu,cpu
+    check "a rank's cap that is too small" fails 3 "" \
+        run "$tmp/large.gguf" --tokens 5,6,7 -n 4 -c 64 --no-stream --ram 30M --devices cpu,cpu
+fi
 
 mkdir "$tmp/chat"
 python3 "$here/support/chat-model.py" "$here" "$tmp/chat" || exit 1

@@ -15,8 +15,8 @@ typedef struct cluster_cut_question {
     uint64_t kv;  /* bytes of the keys and values of all layers */
 } cluster_cut_question;
 
-/* Cuts the blocks into n_rank stages. A row passes all stages, but the ranks work on different rows at the
- * same time, so the slowest stage is the bound: the search makes the largest stage as small as it can be. A
+/* Cuts the blocks into n_rank stages. A row passes all stages. When ranks work on different rows at the
+ * same time, the slowest stage is the bound: the search makes the largest stage as small as it can be. A
  * stage costs the bytes of weights that a generated row reads, those beyond the cap many times as much,
  * because they come over a link or from disk. NIB_E_USAGE: the model cannot be cut into so many. */
 nib_status cluster_cut(const cluster_cut_question *q, cluster_stage *out, nib_error *err);
