@@ -58,9 +58,9 @@ if nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; then
 else
     "$nibble" synth opt-125m -o "$tmp/large.gguf" -s 1 >"$tmp/out" 2>&1
     check "one process has no memory for the model" fails 3 "RAM" \
-        run "$tmp/large.gguf" --tokens 5,6,7 -n 4 -c 64 --no-stream --ram 66M
+        run "$tmp/large.gguf" --tokens 5,6,7 -n 4 -c 64 --no-stream --ram 74M
     check "two with the same cap have" fails 0 "" \
-        run "$tmp/large.gguf" --tokens 5,6,7 -n 4 -c 64 --no-stream --ram 66M --devices cpu,cpu
+        run "$tmp/large.gguf" --tokens 5,6,7 -n 4 -c 64 --no-stream --ram 74M --devices cpu,cpu
     check "a rank's cap that is too small" fails 3 "" \
         run "$tmp/large.gguf" --tokens 5,6,7 -n 4 -c 64 --no-stream --ram 30M --devices cpu,cpu
 fi
