@@ -4,9 +4,9 @@
 #ifndef NIB_PLAN_PLANNER_H
 #define NIB_PLAN_PLANNER_H
 
+#include "plan/homes.h"
 #include "plan/offload.h"
 #include "plan/plan.h"
-#include "plan/homes.h"
 #include "profile/learned.h"
 #include "weights/pager.h"
 

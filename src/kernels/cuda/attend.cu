@@ -256,20 +256,15 @@ __device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, i
     const int n_code = BITS == 16 ? 0 : (n_mine - has_new) * (CUDA_PAGE / CODES);
     auto code_at = [&](int i) { return (r.page0 + span + i / 2 * r.n_span) * CUDA_PAGE + i % 2 * CODES; };
     auto *const piece = pieces + warp;
-    /* Each is a group of copies, which may be empty. */
-    auto keys_begin = [&](int i) {
+    /* A group of copies, which may be empty. */
+    auto piece_begin = [&](bool is_value, int i) {
         if (i < n_code)
-            keys_copy(w, code_at(i), piece);
-        copies_end_group();
-    };
-    auto values_begin = [&](int i) {
-        if (i < n_code)
-            values_copy(w, code_at(i), piece);
+            codes_copy(w, is_value, code_at(i), piece);
         copies_end_group();
     };
     if (BITS != 16) {
-        keys_begin(warp);
-        values_begin(warp);
+        piece_begin(false, warp);
+        piece_begin(true, warp);
     }
     half_piece<D> p;
     if (warp < n_half) {
@@ -299,8 +294,8 @@ __device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, i
         }
         if constexpr (BITS != 16) {
             if (v > warp) {
-                keys_begin(v);
-                values_begin(v);
+                piece_begin(false, v);
+                piece_begin(true, v);
             }
             /* The keys of the next piece arrive while the values of this one are multiplied. */
             for (int i = v; i < n_code; i += WARPS) {
@@ -309,12 +304,12 @@ __device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, i
                 __syncwarp();
                 keys_score(w, code_at(i), *piece, &s, x);
                 __syncwarp();
-                keys_begin(i + WARPS);
+                piece_begin(false, i + WARPS);
                 copies_wait<1>();
                 __syncwarp();
                 values_sum(w, *piece, x, &s);
                 __syncwarp();
-                values_begin(i + WARPS);
+                piece_begin(true, i + WARPS);
             }
         }
         sums_write(w, v, s, out_of);

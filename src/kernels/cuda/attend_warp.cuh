@@ -260,9 +260,9 @@ __device__ __forceinline__ code_source code_source_of(const cuda_attend &a, cons
     const int n_32 = ((int)a.kv.d_head + 31) / 32;
     return code_source{page, page + n_32 * (CUDA_PAGE * 4 * bits), n_32, base % CUDA_PAGE / CODES};
 }
-/* Queues copies of 16 bytes. A constant n_32 leaves no arithmetic on addresses. */
+/* Copies of 16 bytes. A constant n_32 leaves no arithmetic on addresses. */
 template <int D, int BITS>
-__device__ __forceinline__ void keys_copy_of(const code_source &from, int n_32, code_piece<D, BITS> *to) {
+__device__ __forceinline__ void keys_copy(const code_source &from, int n_32, code_piece<D, BITS> *to) {
     enum { EACH = BITS / 4 /* copies of 32 codes */, LINE = D / 32 * EACH };
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -280,7 +280,7 @@ __device__ __forceinline__ void keys_copy_of(const code_source &from, int n_32, 
                            from.scales + ((2 * m + from.side) * n_32 * 4 + lane) * 16);
 }
 template <int D, int BITS>
-__device__ __forceinline__ void values_copy_of(const code_source &from, int n_32, code_piece<D, BITS> *to) {
+__device__ __forceinline__ void values_copy(const code_source &from, int n_32, code_piece<D, BITS> *to) {
     enum { EACH = BITS / 4 };
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -296,25 +296,24 @@ __device__ __forceinline__ void values_copy_of(const code_source &from, int n_32
             copy_ahead<16>(&to->value_scale[m][lane / 4][lane % 4 * 8],
                            from.scales + (((m * n_32 + lane / 4) * 2 + from.side) * 4 + lane % 4) * 16);
 }
+/* Queues the copies of a piece's keys or values. */
 template <int D, int BITS>
-__device__ __forceinline__ void keys_copy(const attend_work<D> &w, int base, code_piece<D, BITS> *to) {
+__device__ __forceinline__ void codes_copy(const attend_work<D> &w, bool is_value, int base,
+                                           code_piece<D, BITS> *to) {
     const cuda_attend &a = w.j.a;
-    const code_source from =
-        code_source_of(a, page_at(a, a.kv.k, BITS, w.range.pages, base / CUDA_PAGE, w.kv_head), BITS, base);
+    const uint8_t *const page =
+        page_at(a, is_value ? a.kv.v : a.kv.k, BITS, w.range.pages, base / CUDA_PAGE, w.kv_head);
+    const code_source from = code_source_of(a, page, BITS, base);
+    auto copy = [&](int n_32) {
+        if (is_value)
+            values_copy(from, n_32, to);
+        else
+            keys_copy(from, n_32, to);
+    };
     if (from.n_32 == D / 32)
-        keys_copy_of(from, D / 32, to);
+        copy(D / 32);
     else
-        keys_copy_of(from, from.n_32, to);
-}
-template <int D, int BITS>
-__device__ __forceinline__ void values_copy(const attend_work<D> &w, int base, code_piece<D, BITS> *to) {
-    const cuda_attend &a = w.j.a;
-    const code_source from =
-        code_source_of(a, page_at(a, a.kv.v, BITS, w.range.pages, base / CUDA_PAGE, w.kv_head), BITS, base);
-    if (from.n_32 == D / 32)
-        values_copy_of(from, D / 32, to);
-    else
-        values_copy_of(from, from.n_32, to);
+        copy(from.n_32);
 }
 
 /* Computes the scores, then the weights, of positions 8 t + 2 i + e. */
