@@ -85,7 +85,7 @@ static int run(const tokenizer *t, const char *schema, int n_text) {
     grammar *g = NULL;
     const int64_t n = tokenizer_n_vocab(t);
     float *logits = malloc((size_t)n * sizeof *logits);
-    bool good = logits && ledger_open(caps, &l, &err) == NIB_OK &&
+    bool good = logits && ledger_open(places_of(caps), &l, &err) == NIB_OK &&
                 schema_grammar(schema, strlen(schema), "root", &gbnf, &err) == NIB_OK;
     if (good) {
         grammar_store_open(&s, l, t, n);
