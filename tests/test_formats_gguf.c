@@ -5,6 +5,7 @@
 #include "formats/gguf.h"
 #include "formats/gguf_write.h"
 #include "formats/packed_matrix.h"
+#include "numbers/encode.h"
 #include "support/vocabulary.h"
 #include "support/bytes.h"
 #include "support/faults.h"
@@ -434,7 +435,7 @@ static nib_status open_absorbed(int n_value_head, container **c, nib_error *err)
     for (int i = 0; i < HEADS * LOW; i++) {
         for (int j = 0; j < PLAIN; j++)
             x[j] = j % 32 == 31 ? 127 : (float)(i % LOW + j % 32 - 32 * (i / LOW));
-        type_get(TYPE_Q8_0)->quantize(x, row, PLAIN);
+        encode_row(TYPE_Q8_0, x, NULL, PLAIN, row);
         assert_int_equal(gguf_writer_data(w, row, sizeof row, NULL), NIB_OK);
     }
     for (int i = 0; i < n_value_head * VALUES; i++) {

@@ -3,7 +3,7 @@
 blocks, both computed by the PyPI package gguf (0.19; F8_E4M3 by torch, which the package lacks).
 
   NAME.blocks -> NAME.floats     dequantizing
-  input.floats -> NAME.quantized quantizing
+  input.floats -> NAME.quantized rounding to plain floats
 
 Usage: make-quant-data.py OUTPUT-FOLDER        (needs numpy, gguf, torch)
 """
@@ -19,16 +19,7 @@ from gguf.constants import GGML_QUANT_SIZES
 rng = np.random.default_rng(20240229)
 
 # type, byte offsets of the half-precision members of a block
-DEQUANTIZED = {
-    "q4_0": (T.Q4_0, [0]), "q4_1": (T.Q4_1, [0, 2]), "q5_0": (T.Q5_0, [0]), "q5_1": (T.Q5_1, [0, 2]),
-    "q8_0": (T.Q8_0, [0]), "q2_k": (T.Q2_K, [80, 82]), "q3_k": (T.Q3_K, [108]), "q4_k": (T.Q4_K, [0, 2]),
-    "q5_k": (T.Q5_K, [0, 2]), "q6_k": (T.Q6_K, [208]), "iq4_nl": (T.IQ4_NL, [0]), "iq4_xs": (T.IQ4_XS, [0]),
-    "mxfp4": (T.MXFP4, []), "tq1_0": (T.TQ1_0, [52]), "tq2_0": (T.TQ2_0, [64]),
-    "iq1_s": (T.IQ1_S, [0]), "iq1_m": (T.IQ1_M, []), "iq2_xxs": (T.IQ2_XXS, [0]), "iq2_xs": (T.IQ2_XS, [0]),
-    "iq2_s": (T.IQ2_S, [0]), "iq3_xxs": (T.IQ3_XXS, [0]), "iq3_s": (T.IQ3_S, [0]), "nvfp4": (T.NVFP4, []),
-}
-QUANTIZED = {"f16": T.F16, "bf16": T.BF16, "q4_0": T.Q4_0, "q4_1": T.Q4_1, "q5_0": T.Q5_0, "q5_1": T.Q5_1,
-             "q8_0": T.Q8_0}
+DEQUANTIZED = {"f16": T.F16, "bf16": T.BF16}
 # half-precision values that every type is tested with: zeros, subnormals, one, the largest, infinities, a NaN
 EXTREME = np.array([0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x3c00, 0xbc00, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00],
                    dtype=np.uint16)

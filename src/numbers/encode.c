@@ -1,47 +1,20 @@
-/* encode.c - see encode.h: the shapes of the types, single values, whole rows. */
+/* encode.c - see encode.h: single values, blocks, whole rows. */
 #include "numbers/encode.h"
 
 #include "base/num.h"
-#include "numbers/blocks.h"
 #include "numbers/codebook.h"
 
 #include <math.h>
 
-#define SHAPE(id, elems_, group_, low_, high_, asym_, sub_low_, sub_max_, sub_min_max_, table_)              \
-    {                                                                                                        \
-        .type = TYPE_##id, .elems = elems_, .group = group_, .low = low_, .high = high_, .asym = asym_,      \
-        .sub_low = sub_low_, .sub_max = sub_max_, .sub_min_max = sub_min_max_, .table = table_               \
-    }
-static const encode_shape shapes[] = {
-    SHAPE(Q4_0, 32, 32, -8, 7, false, 0, 0, 0, NULL),
-    SHAPE(Q4_1, 32, 32, 0, 15, true, 0, 0, 0, NULL),
-    SHAPE(Q5_0, 32, 32, -16, 15, false, 0, 0, 0, NULL),
-    SHAPE(Q5_1, 32, 32, 0, 31, true, 0, 0, 0, NULL),
-    SHAPE(Q8_0, 32, 32, -127, 127, false, 0, 0, 0, NULL),
-    SHAPE(IQ4_NL, 32, 32, 0, 15, false, 0, 0, 0, iq4_values),
-    SHAPE(N2G64, 64, 64, 0, 3, true, 0, 0, 0, NULL),
-    SHAPE(N3G64, 64, 64, 0, 7, true, 0, 0, 0, NULL),
-    SHAPE(Q2_K, 256, 16, 0, 3, true, 0, 15, 15, NULL),
-    SHAPE(Q3_K, 256, 16, -4, 3, false, -32, 31, 0, NULL),
-    SHAPE(Q4_K, 256, 32, 0, 15, true, 0, 63, 63, NULL),
-    SHAPE(Q5_K, 256, 32, 0, 31, true, 0, 63, 63, NULL),
-    SHAPE(Q6_K, 256, 16, -32, 31, false, -128, 127, 0, NULL),
-    SHAPE(IQ4_XS, 256, 32, 0, 15, false, -32, 31, 0, iq4_values),
-};
-
-#define SHAPE_ZERO(id, elems_)                                                                               \
-    { .type = TYPE_##id, .elems = elems_, .group = elems_, .high = 15, .asym = true, .zero = true }
-static const encode_shape zero_shapes[] = {SHAPE_ZERO(N4G32, 32), SHAPE_ZERO(N4G64, 64),
-                                           SHAPE_ZERO(N4G128, 128)};
-
 const encode_shape *encode_shape_of(type_id type) {
-    for (size_t i = 0; i < NUM_COUNT(shapes); i++)
-        if (shapes[i].type == type)
-            return &shapes[i];
-    for (size_t i = 0; i < NUM_COUNT(zero_shapes); i++)
-        if (zero_shapes[i].type == type)
-            return &zero_shapes[i];
-    return NULL;
+    return type_get(type)->shape;
+}
+
+void encode_put(const encode_shape *s, const encode_block *b, void *block) {
+    uint8_t codes[ENCODE_MAX] = {0};
+    for (int i = 0; i < s->elems; i++)
+        codes[i] = (uint8_t)(b->level[i] - s->low);
+    s->put(b, codes, block);
 }
 
 /* Rounds a value in units of the scale to a level; NaN gives the lowest. */

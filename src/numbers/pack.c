@@ -33,9 +33,9 @@ bool pack_choose(type_id file_type, int64_t k, pack_format *out) {
     if (!info || !info->dequantize || file_type == TYPE_I32 || file_type == TYPE_I64 || k <= 0 ||
         k % info->block_elems)
         return false;
-    const pack_reader *reader = pack_reader_for(file_type);
-    if (reader) {
-        *out = reader->format;
+    if (info->pack) {
+        *out = info->pack->format;
+        out->type = (uint8_t)file_type;
         return out->group != PACK_GROUP_ROW || k <= MAX_PACK_ROW;
     }
     if (info->block_elems != 1)
@@ -201,12 +201,18 @@ static void pack_tile_panel(const pack_isa *isa, source *s, const pack_format *f
     }
 }
 
+/* The reader that gives this format from the blocks of its type; NULL: floats, and uniform formats. */
+static const pack_reader *reader_of(const pack_format *f) {
+    const type_info *info = type_get((type_id)f->type);
+    return info->wide && info->wide->format.bits == f->bits ? info->wide : info->pack;
+}
+
 void pack_panel_by(const pack_isa *isa, const pack_format *f, const pack_from *from, int64_t k, int64_t first,
                    int n_row, const void *const *rows, void *dst, void *scratch) {
     if (f->layout == PACK_TILE) {
         uint8_t *panel = (uint8_t *)dst + first / PACK_PANEL * tile_panel_bytes(f, k);
         const pack_rounder plain = pack_round_plainly(isa->round);
-        source s = {.reader = f->type == from->type ? pack_reader_of(f) : NULL,
+        source s = {.reader = f->type == from->type ? reader_of(f) : NULL,
                     .round = from->plain ? &plain : isa->round,
                     .from = from,
                     .k = k,

@@ -1,5 +1,5 @@
-/* pack_codes.h - extracts codes and scales from the blocks of a file, one row and at most 256 of K at a time.
- * Used by pack.c only. */
+/* pack_codes.h - how pack.c reads codes and scales from the blocks of a file, one row and at most 256 of K at
+ * a time. */
 #ifndef NIB_NUMBERS_PACK_CODES_H
 #define NIB_NUMBERS_PACK_CODES_H
 
@@ -15,16 +15,9 @@ typedef struct pack_sink {
 } pack_sink;
 
 typedef struct pack_reader {
-    type_id type;
-    pack_format format;
-    int block_elems; /* of the file type */
+    pack_format format; /* type is not set */
     /* Reads n blocks (up to 256 elements) into one code a byte. */
     void (*read)(const void *blocks, int n, uint8_t *codes, const pack_sink *sink);
 } pack_reader;
-
-/* The reader of a file type's blocks, static; NULL: it has no blocks. */
-const pack_reader *pack_reader_for(type_id file_type);
-/* The reader that gives this format from the blocks of f->type: it keeps codebooks or looks codes up. */
-const pack_reader *pack_reader_of(const pack_format *f);
 
 #endif

@@ -28,8 +28,8 @@ typedef struct pack_range {
 
 /* The loops of rounding values to uniform formats. */
 typedef struct pack_rounder {
-    void (*f16_values)(const void *raw, float *out, int64_t n); /* dequantize_f16 */
-    void (*f16_write)(const float *x, void *raw, int64_t n);    /* quantize_f16 */
+    void (*f16_values)(const void *raw, float *out, int64_t n);
+    void (*f16_write)(const float *x, void *raw, int64_t n);
     /* Adds n values to the range *r, which begins as {INFINITY, -INFINITY, false}. */
     void (*ends)(const float *x, int n, pack_range *r);
     /* pack_scale_search and pack_scale_search_line of pack_scale.h */

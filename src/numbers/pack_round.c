@@ -6,7 +6,6 @@
 #include "numbers/pack_round.h"
 
 #include "base/num.h"
-#include "numbers/dequant.h"
 #include "numbers/hadamard.h"
 #include "numbers/pack_scale.h"
 #include "numbers/tile.h"
@@ -91,8 +90,16 @@ static void to_codes(const float *x, int n, float min, float step, int zero, int
     }
 }
 
-const pack_rounder pack_rounder_plain = {dequantize_f16,    quantize_f16,           ends,
-                                         pack_scale_search, pack_scale_search_line, to_codes};
+static void f16_values(const void *raw, float *out, int64_t n) {
+    type_F16.dequantize(raw, out, n);
+}
+
+static void f16_write(const float *x, void *raw, int64_t n) {
+    type_F16.quantize(x, raw, n);
+}
+
+const pack_rounder pack_rounder_plain = {
+    f16_values, f16_write, ends, pack_scale_search, pack_scale_search_line, to_codes};
 
 static uint16_t keep_scale(const pack_values *v, int zero, float peak, uint16_t plain) {
     (void)v;

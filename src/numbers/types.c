@@ -3,33 +3,25 @@
 
 #include "base/num.h"
 #include "numbers/blocks.h"
-#include "numbers/dequant.h"
 
 #include <ctype.h>
 #include <stddef.h>
 #include <string.h>
 #include <strings.h>
 
-static const type_info table[TYPE_COUNT] = {
-#define NIB_TYPE(id, name, elems, bytes, gguf, st, dequantize, quantize)                                     \
-    [TYPE_##id] = {name, elems, bytes, gguf, st, dequantize, quantize, 0, 0, TYPE_##id},
-#define NIB_TYPE_ROW(id, name, elems, bytes, gguf, st, dequantize, quantize, row)                            \
-    [TYPE_##id] = {name, elems, bytes, gguf, st, dequantize, quantize, row, 0, TYPE_##id},
-#define NIB_TYPE_SPARSE(id, name, elems, bytes, gguf, dequantize, row, of, dense)                            \
-    [TYPE_##id] = {name, elems, bytes, gguf, NULL, dequantize, NULL, row, of, TYPE_##dense},
+static const type_info *const table[TYPE_COUNT] = {
+#define NIB_TYPE(id) [TYPE_##id] = &type_##id,
 #include "numbers/types.def"
-#undef NIB_TYPE_SPARSE
-#undef NIB_TYPE_ROW
 #undef NIB_TYPE
 };
 
 const type_info *type_get(type_id id) {
-    return (unsigned)id < TYPE_COUNT ? &table[id] : NULL;
+    return (unsigned)id < TYPE_COUNT ? table[id] : NULL;
 }
 
 bool type_from_gguf(uint32_t number, type_id *out) {
     for (int i = 0; i < TYPE_COUNT; i++) {
-        if (table[i].gguf >= 0 && (uint32_t)table[i].gguf == number) {
+        if (table[i]->gguf >= 0 && (uint32_t)table[i]->gguf == number) {
             *out = (type_id)i;
             return true;
         }
@@ -39,7 +31,7 @@ bool type_from_gguf(uint32_t number, type_id *out) {
 
 bool type_from_safetensors(const char *name, type_id *out) {
     for (int i = 0; i < TYPE_COUNT; i++) {
-        if (table[i].st && !strcmp(table[i].st, name)) {
+        if (table[i]->st && !strcmp(table[i]->st, name)) {
             *out = (type_id)i;
             return true;
         }
@@ -49,7 +41,7 @@ bool type_from_safetensors(const char *name, type_id *out) {
 
 bool type_from_name(const char *name, type_id *out) {
     for (int i = 0; i < TYPE_COUNT; i++) {
-        if (!strcasecmp(table[i].name, name)) {
+        if (!strcasecmp(table[i]->name, name)) {
             *out = (type_id)i;
             return true;
         }
@@ -90,7 +82,7 @@ static void add_outliers(type_id id, const void *row, int64_t k, int64_t at, flo
 
 void type_dequantize_part(type_id id, const void *row, int64_t k, int64_t at, float *out, int64_t n) {
     enum { SOME = 256 /* elements, four blocks or more */, MAX_BYTES = 256 };
-    const type_info *t = type_get(type_get(id)->dense);
+    const type_info *info = type_get(id), *t = info->row_bytes ? type_get(info->dense) : info;
     const uint8_t *blocks = (const uint8_t *)row + t->row_bytes + at / t->block_elems * t->block_bytes;
     uint8_t part[MAX_BYTES];
     if (t->row_bytes == 0) {
@@ -105,6 +97,6 @@ void type_dequantize_part(type_id id, const void *row, int64_t k, int64_t at, fl
         t->dequantize(part, out + i, some);
         blocks += bytes;
     }
-    if (type_get(id)->sparse)
+    if (info->sparse)
         add_outliers(id, row, k, at, out, n);
 }

@@ -1,5 +1,5 @@
-/* types.h - the number formats found in files, and their reference (de)quantizers.
- * The table is types.def; nothing outside numbers/ and kernels/ switches on a type. */
+/* types.h - the number formats found in files. Each is a row of types.def and a file of numbers/types/;
+ * nothing outside numbers/ and kernels/ switches on a type. */
 #ifndef NIB_NUMBERS_TYPES_H
 #define NIB_NUMBERS_TYPES_H
 
@@ -8,16 +8,14 @@
 #include <string.h>
 
 typedef enum type_id {
-#define NIB_TYPE(id, name, elems, bytes, gguf, st, dequantize, quantize)          TYPE_##id,
-#define NIB_TYPE_ROW(id, name, elems, bytes, gguf, st, dequantize, quantize, row) TYPE_##id,
-#define NIB_TYPE_SPARSE(id, name, elems, bytes, gguf, dequantize, row, of, dense) TYPE_##id,
+#define NIB_TYPE(id) TYPE_##id,
 #include "numbers/types.def"
-#undef NIB_TYPE_SPARSE
-#undef NIB_TYPE_ROW
 #undef NIB_TYPE
     TYPE_COUNT
 } type_id;
 
+/* A type without a dequantizer can be listed and inspected; one with blocks and no reader can be converted to
+ * floats, but not be computed with. */
 typedef struct type_info {
     const char *name;
     int block_elems; /* values of a block; 1: plain numbers */
@@ -26,15 +24,23 @@ typedef struct type_info {
     const char *st; /* name in safetensors, NULL: none */
     /* n elements (a multiple of block_elems) -> f32; bit-equal to the PyPI package gguf. NULL: none. */
     void (*dequantize)(const void *blocks, float *out, int64_t n);
-    /* f32 -> blocks, round to nearest as the PyPI package gguf does; NULL: none. */
-    void (*quantize)(const float *in, void *blocks, int64_t n);
+    /* f32 -> plain floats, round to nearest even; NULL: none. */
+    void (*quantize)(const float *in, void *floats, int64_t n);
+    /* How the packer reads blocks (pack_codes.h): as they are, and for kernels without codebooks and zero
+     * points (pack_widen). NULL: it does not. */
+    const struct pack_reader *pack, *wide;
+    const struct encode_shape *shape; /* how blocks are encoded in steps (encode.h); NULL: they are not */
     int row_bytes; /* bytes before the blocks of each row; if not 0, dequantize takes one whole row */
     int sparse;    /* outliers of each row in 10,000ths of its columns; they are after the row's blocks */
-    type_id dense; /* with sparse: the type of the row without outliers */
+    type_id dense; /* with row_bytes: the type of the row without outliers */
 } type_info;
 
+#define NIB_TYPE(id) extern const type_info type_##id;
+#include "numbers/types.def"
+#undef NIB_TYPE
+
 const type_info *type_get(type_id id); /* never NULL for id < TYPE_COUNT */
-/* Find a type by its number in GGUF, its name in safetensors, or its name in types.def (in any case). False:
+/* Find a type by its number in GGUF, its name in safetensors, or its name (in any case). False:
  * there is none; *out is unchanged. */
 bool type_from_gguf(uint32_t number, type_id *out);
 bool type_from_safetensors(const char *name, type_id *out);

@@ -66,8 +66,8 @@ static void fix_scales(type_id type, uint8_t *block, matrix_kind kind, uint64_t 
             block[49 + 2 * i] = (uint8_t)((block[49 + 2 * i] & 15) | (half[i / 2] >> i % 2 * 4 & 15) << 4);
         break;
     }
-    case TYPE_TQ1_0: put_half(((block_tq1_0 *)(void *)block)->d, kind, s); break;
-    case TYPE_TQ2_0: put_half(((block_tq2_0 *)(void *)block)->d, kind, s); break;
+    case TYPE_TQ1_0:
+    case TYPE_TQ2_0: put_half(block + type_get(type)->block_bytes - 2, kind, s); break;
     case TYPE_NVFP4:
         for (int g = 0; g < 4; g++)
             block[g] = (uint8_t)(kind == MATRIX_TINY      ? random_next(s) % 3

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "formats/gguf_write.h"
 #include "nib.h"
+#include "numbers/encode.h"
 #include "support/matrix.h"
 #include "support/tempdir.h"
 #include "memory/ledger.h"
@@ -93,7 +94,7 @@ static void write_blocks(gguf_writer *w, const tensor *t, uint64_t *seed) {
 static void write_data(gguf_writer *w, const tensor *t, uint64_t *seed) {
     uint64_t bytes = 0;
     int64_t rows = (t->n ? t->n : 1) * (t->n_expert ? t->n_expert : 1);
-    if (!type_get(t->type)->quantize) {
+    if (!encode_can(t->type)) {
         write_blocks(w, t, seed);
         return;
     }
@@ -105,10 +106,7 @@ static void write_data(gguf_writer *w, const tensor *t, uint64_t *seed) {
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t i = 0; i < t->k; i++)
             row[i] = t->n ? random_float(seed) * 0.3f : 1 + random_float(seed) * 0.2f;
-        if (t->type == TYPE_F32)
-            memcpy(out, row, bytes);
-        else
-            type_get(t->type)->quantize(row, out, t->k);
+        encode_row(t->type, row, NULL, t->k, out);
         assert_int_equal(gguf_writer_data(w, out, bytes, NULL), NIB_OK);
     }
     mem_free(row);
