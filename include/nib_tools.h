@@ -33,9 +33,8 @@ NIB_API nib_status nib_session_logits_save(nib_session *session, const int32_t *
 /* ---- a rank of a pipeline ----------------------------------------------------------------------- */
 
 /* Computes a stage of the model that another process has opened with nib_engine_options.devices, which
- * starts "nibble --rank IN OUT". in, out: connections to the ranks before and after this one, owned.
- * Blocks until one of these ends. log: as of an engine; NULL: none. */
-NIB_API nib_status nib_rank_serve(int in, int out, nib_log_fn log, void *user, nib_error *err);
+ * starts "nibble --rank CONNECTIONS". Blocks until one of these ends. log: as of an engine; NULL: none. */
+NIB_API nib_status nib_rank_serve(const char *connections, nib_log_fn log, void *user, nib_error *err);
 
 /* ---- a model in smaller number formats ---------------------------------------------------------- */
 

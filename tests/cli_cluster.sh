@@ -27,6 +27,12 @@ alike() { # MODEL DEVICES OPTIONS...
     [ "$one" = "$ranks" ]
 }
 
+alike_by_default() { # MODEL: without -c
+    one=$("$nibble" run "$1" --tokens 5,6,7 -n 12 --temp 0 --ignore-eos -q 2>"$tmp/err")
+    ranks=$("$nibble" run "$1" --tokens 5,6,7 -n 12 --temp 0 --ignore-eos -q --devices cpu,cpu 2>"$tmp/err")
+    [ -n "$one" ] && [ "$one" = "$ranks" ]
+}
+
 data=$here/data/arch
 check "dense layers in 2 ranks" alike "$data/llama" cpu,cpu
 check "in 3 ranks, with keys and values of 8 bits" alike "$data/llama" cpu,cpu,cpu --kv kv8
@@ -34,6 +40,7 @@ check "one rank" alike "$data/llama" cpu
 check "a mixture in 2 ranks" alike "$data/mixtral" cpu,cpu
 check "recurrent layers in 3 ranks" alike "$data/lfm2" cpu,cpu,cpu
 check "windows in 2 ranks" alike "$data/gemma3" cpu,cpu
+check "a context that is the model's default" alike_by_default "$data/qwen4_exp"
 check "several streams in 2 ranks, on the check back end" alike "$data/deepseek_v4" check,check
 
 # fails CODE WORDS ARGS...: the exit code, and what stderr says
@@ -45,6 +52,8 @@ fails() {
     "$nibble" "$@" >"$tmp/out" 2>"$tmp/err" || code=$?
     [ $code = "$want" ] && { [ -z "$words" ] || grep -q -- "$words" "$tmp/err"; }
 }
+long=$tokens,$tokens,$tokens
+check "which is no longer than the model supports" fails 2 "at most 67 tokens" run "$data/qwen4_exp" --tokens "$long" -n 1
 check "more ranks than places to cut" fails 2 "can be cut into at most" \
     run "$data/llama" --tokens 1 -n 1 --devices cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu
 check "devices of two kinds are refused" fails 2 "GPUs alone or processors alone" \

@@ -284,6 +284,30 @@ static void the_state_is_charged(void **state) {
     }
 }
 
+static uint64_t state_bytes(const char *path, int first, int end) {
+    const nib_engine_options o = engine_usual();
+    const engine_internal with = {.stage_first = first, .stage_end = end};
+    nib_engine *e = NULL;
+    nib_error err = {0};
+    if (engine_open(path, &o, &with, &e, &err))
+        fail_msg("%s: %s", path, err.message);
+    const uint64_t bytes = model_state_bytes(engine_parts_of(e).m);
+    nib_engine_close(e);
+    return bytes;
+}
+
+static void a_stage_has_the_states_of_its_layers(void **state) {
+    (void)state;
+    const uint64_t whole = state_bytes("tests/data/arch/mamba2", 0, 0);
+    const uint64_t first = state_bytes("tests/data/arch/mamba2", 0, 2);
+    const uint64_t second = state_bytes("tests/data/arch/mamba2", 2, 6);
+    assert_true(first > 0 && second > 0);
+    assert_int_equal(first + second, whole);
+    /* all ranks know that sequences have a state */
+    const uint64_t none = state_bytes("tests/data/arch/lfm2", 3, 4);
+    assert_true(none > 0 && none < 128);
+}
+
 static void codes_of_entries_are_refused(void **state) {
     (void)state;
     nib_engine_options o = engine_usual();
@@ -303,6 +327,7 @@ int main(void) {
         cmocka_unit_test(answers_together),
         cmocka_unit_test(a_draft_model_is_refused),
         cmocka_unit_test(the_state_is_charged),
+        cmocka_unit_test(a_stage_has_the_states_of_its_layers),
         cmocka_unit_test(codes_of_entries_are_refused),
         cmocka_unit_test_setup_teardown(however_prompts_are_cut, cuda, processor),
         cmocka_unit_test_setup_teardown(grown_and_cut_back, cuda, processor),

@@ -107,12 +107,13 @@ static int run_command(const cli_command *command, int argc, char **argv) {
     return cli_finish(code);
 }
 
-/* Serves as a rank of a pipeline, as started by another process ("--rank IN OUT"). Ctrl-C is for that one. */
+/* Serves as a rank of a pipeline, as started by another process ("--rank CONNECTIONS"). Ctrl-C is for that
+ * one. */
 static int run_rank(char **argv) {
     cli_args args = {.quiet = true};
     nib_error err;
     signal(SIGINT, SIG_IGN);
-    const nib_status status = nib_rank_serve(atoi(argv[2]), atoi(argv[3]), cli_log, &args, &err);
+    const nib_status status = nib_rank_serve(argv[2], cli_log, &args, &err);
     return cli_finish(status ? cli_fail(&err) : 0);
 }
 
@@ -149,7 +150,7 @@ int main(int argc, char **argv) {
         return cli_usage_error("--completion: expected bash or zsh, found '%s'",
                                argc > 2 ? argv[2] : "nothing");
     }
-    if (!strcmp(word, "--rank") && argc == 4)
+    if (!strcmp(word, "--rank") && argc == 3)
         return run_rank(argv);
     const cli_command *command = find_command(word);
     if (!command && word[0] == '-')

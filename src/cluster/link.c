@@ -33,7 +33,14 @@ void link_close(rank_link *l) {
         close(l->in);
     if (l->out >= 0)
         close(l->out);
-    l->in = l->out = -1;
+    if (l->control >= 0)
+        close(l->control);
+    l->in = l->out = l->control = -1;
+}
+
+void link_shut(const rank_link *l) {
+    shutdown(l->in, SHUT_RDWR);
+    shutdown(l->out, SHUT_RDWR);
 }
 
 nib_status link_send(const rank_link *l, const link_part *parts, int n_part, nib_error *err) {

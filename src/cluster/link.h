@@ -1,15 +1,16 @@
-/* link.h - the connections of a rank to the rank before it and to the one after it: bytes in order.
+/* link.h - the connections of a rank: to the rank before it and to the one after it, and to the first rank.
  *
  * The ranks of a pipeline are a ring: 0 -> 1 -> ... -> n - 1 -> 0. A message goes around it in one direction.
  * A rank whose neighbour has ended gets an error at once, because the system closes its connections, and ends
- * as well; so the end of any rank reaches the first one. One thread sends, one receives. */
+ * as well; so the end of any rank reaches the first one. One thread sends, one receives. The connection to
+ * the first rank is for signs of life (heartbeat.h). */
 #ifndef NIB_CLUSTER_LINK_H
 #define NIB_CLUSTER_LINK_H
 
 #include "base/status.h"
 
 typedef struct rank_link {
-    int in, out; /* connected stream sockets, owned; below 0: none */
+    int in, out, control; /* connected stream sockets, owned; below 0: none */
 } rank_link;
 
 typedef struct link_part {
@@ -22,6 +23,8 @@ enum { LINK_MAX_PART = 6 };
 /* Two connected sockets that other programs do not inherit. */
 nib_status link_pair(int *in, int *out, nib_error *err);
 void link_close(rank_link *l);
+/* Ends the connections: calls that block on them fail. Any thread. */
+void link_shut(const rank_link *l);
 /* Sends the parts one after the other; blocks while the next rank does not receive. NIB_E_IO: it has
  * ended. */
 nib_status link_send(const rank_link *l, const link_part *parts, int n_part, nib_error *err);

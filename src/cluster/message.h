@@ -37,6 +37,7 @@ typedef struct message_header {
     int32_t n_segment, n_best;
     int32_t wants;                 /* PASS: the kind of results; 0: none */
     int32_t segment;               /* results: the segment of the rows */
+    int64_t pass;                  /* PASS and its results: a number of the first rank's */
     int64_t row, n_row;            /* results: rows [row, row + n_row) of the segment; PASS: n_row of all */
     int64_t width;                 /* HIDDEN: of a row */
     int64_t n_pass, max_generated; /* SYNC: rows of a pass; generated rows; the least of all ranks */

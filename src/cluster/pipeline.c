@@ -3,6 +3,8 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "cluster/heartbeat.h"
+#include "cluster/inbox.h"
 #include "state/kv_calls.h"
 
 #include <string.h>
@@ -11,7 +13,10 @@ struct pipeline {
     step_links links;
     rank_link link;
     processes others;
+    heartbeat *lives;
+    inbox *inbox;
     kv_log *log;
+    int64_t n_pass; /* sent */
     message got;
     void *calls; /* not sent yet */
     size_t n_call, cap_call;
@@ -25,7 +30,9 @@ struct pipeline {
 
 /* Ends the use of the connections; all later passes fail with the same error. */
 static nib_status break_off(pipeline *p, nib_status status, nib_error *err) {
-    if (!p->broken && status == NIB_E_IO)
+    if (!p->broken && heartbeat_silent(p->lives))
+        processes_kill(&p->others, heartbeat_silent(p->lives), &p->why);
+    else if (!p->broken && status == NIB_E_IO)
         processes_blame(&p->others, &p->why);
     else if (!p->broken)
         nib_fail(&p->why, status, "%s", err ? err->message : "a rank has failed");
@@ -91,6 +98,7 @@ static nib_status send_pass(void *user, const pass *p, backend *by, nib_error *e
                                  .n_segment = p->n_segment,
                                  .n_best = p->n_best,
                                  .wants = wants(p),
+                                 .pass = ++to->n_pass,
                                  .n_row = n_row,
                                  .n_call = to->n_call};
     to->n_call = 0;
@@ -129,7 +137,7 @@ static nib_status take_results(void *user, const pass *p, nib_error *err) {
     pipeline *from = user;
     nib_status status = NIB_OK;
     for (;;) {
-        const nib_status received = message_receive(&from->link, &from->got, NULL, err);
+        const nib_status received = inbox_take(from->inbox, from->n_pass, &from->got, NULL, err);
         if (received != NIB_OK)
             return break_off(from, received, err);
         if (from->got.head.kind == MESSAGE_DONE)
@@ -146,9 +154,17 @@ static void close_links(void *user) {
     pipeline_close(user);
 }
 
+static nib_status check_links(void *user, nib_error *err) {
+    pipeline *p = user;
+    return inbox_is_over(p->inbox) ? nib_fail(err, NIB_E_IO, "a rank of the model has ended") : NIB_OK;
+}
+
 void pipeline_close(pipeline *p) {
     if (!p)
         return;
+    heartbeat_end(p->lives);
+    link_shut(&p->link);
+    inbox_close(p->inbox);
     link_close(&p->link);
     processes_end(&p->others);
     kv_log_close(p->log);
@@ -165,7 +181,8 @@ nib_status pipeline_open(const cluster_setup *s, const cluster_places *places, p
     pipeline *p = mem_calloc(1, sizeof *p);
     if (!p)
         return nib_fail_nomem(err, sizeof *p, "a pipeline");
-    p->link = (rank_link){-1, -1};
+    int controls[CLUSTER_MAX_RANK];
+    p->link = (rank_link){-1, -1, -1};
     p->links = (step_links){.first = s->ranks[0].stage.first,
                             .end = s->ranks[0].stage.end,
                             .send = send_pass,
@@ -173,7 +190,11 @@ nib_status pipeline_open(const cluster_setup *s, const cluster_places *places, p
                             .user = p};
     nib_status status = kv_log_open(&p->log, err);
     if (status == NIB_OK)
-        status = processes_start(&p->others, path, places, &p->link, err);
+        status = processes_start(&p->others, path, places, &p->link, controls, err);
+    if (status == NIB_OK)
+        status = heartbeat_watch(controls, places->n - 1, &p->link, &p->lives, err);
+    if (status == NIB_OK)
+        status = inbox_open(&p->link, &p->inbox, err);
     if (status == NIB_OK && (status = setup_send(&p->link, s, err)) != NIB_OK)
         status = break_off(p, status, err);
     if (status == NIB_OK)
@@ -192,13 +213,13 @@ nib_status pipeline_join(pipeline *p, nib_engine *e, nib_error *err) {
                                  .by_role = by->by_role};
     nib_status status = message_send(&p->link, head, NULL, 0, err);
     if (status == NIB_OK)
-        status = message_receive(&p->link, &p->got, NULL, err);
+        status = inbox_take(p->inbox, INBOX_ANY, &p->got, NULL, err);
     if (status != NIB_OK)
         return break_off(p, status, err);
     NIB_TRY(of_rank(&p->got.head, err));
     p->stream_width = model_reg_width(parts.m, REG_X);
     p->n_vocab = model_hparams(parts.m)->n_vocab;
-    const engine_pipeline with = {&p->links, p->log, close_links, p};
+    const engine_pipeline with = {&p->links, p->log, check_links, close_links, p};
     engine_join(e, &with, p->got.head.n_pass, p->got.head.max_generated);
     return NIB_OK;
 }

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "cluster/heartbeat.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -55,17 +56,16 @@ static char **environment_with(char *variable) {
 /* The program gets its connections as the same numbers, an empty stdin, and stderr as stdout: answers are
  * the first rank's. */
 static int spawn(const char *program, rank_link of, char **environment, pid_t *out) {
-    char in[16], to[16];
-    char *const argv[] = {(char *)(uintptr_t) "nibble", (char *)(uintptr_t) "--rank", in, to, NULL};
+    char connections[64];
+    char *const argv[] = {(char *)(uintptr_t) "nibble", (char *)(uintptr_t) "--rank", connections, NULL};
+    const int fds[] = {of.in, of.out, of.control};
     posix_spawn_file_actions_t files;
-    snprintf(in, sizeof in, "%d", of.in);
-    snprintf(to, sizeof to, "%d", of.out);
+    snprintf(connections, sizeof connections, "%d,%d,%d", of.in, of.out, of.control);
     int failed = posix_spawn_file_actions_init(&files);
     if (failed)
         return failed;
-    failed = posix_spawn_file_actions_adddup2(&files, of.in, of.in); /* clears close-on-exec */
-    if (!failed)
-        failed = posix_spawn_file_actions_adddup2(&files, of.out, of.out);
+    for (size_t i = 0; i < NUM_COUNT(fds) && !failed; i++)
+        failed = posix_spawn_file_actions_adddup2(&files, fds[i], fds[i]); /* clears close-on-exec */
     if (!failed)
         failed = posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     if (!failed)
@@ -96,23 +96,31 @@ static nib_status start_one(processes *p, const char *program, const cluster_pla
 }
 
 nib_status processes_start(processes *p, const char *program, const cluster_places *places, rank_link *first,
-                           nib_error *err) {
+                           int *controls, nib_error *err) {
     rank_link links[CLUSTER_MAX_RANK];
     const int n = places->n;
     nib_status status = NIB_OK;
     p->n = 0;
     for (int i = 0; i < n; i++)
-        links[i] = (rank_link){-1, -1};
+        links[i] = (rank_link){-1, -1, -1};
     for (int i = 0; i < n && status == NIB_OK; i++)
         status = link_pair(&links[(i + 1) % n].in, &links[i].out, err);
+    for (int i = 1; i < n; i++)
+        controls[i - 1] = -1;
+    for (int i = 1; i < n && status == NIB_OK; i++)
+        status = link_pair(&controls[i - 1], &links[i].control, err);
     for (int i = 1; i < n && status == NIB_OK; i++)
         status = start_one(p, program, &places->place[i], links[i], err);
     for (int i = status == NIB_OK ? 1 : 0; i < n; i++)
         link_close(&links[i]);
     if (status == NIB_OK)
         *first = links[0];
-    else
+    else {
+        for (int i = 1; i < n; i++)
+            if (controls[i - 1] >= 0)
+                close(controls[i - 1]);
         processes_end(p);
+    }
     return status;
 }
 
@@ -152,6 +160,16 @@ nib_status processes_blame(processes *p, nib_error *err) {
         pause_briefly();
     }
     return nib_fail(err, NIB_E_FAILED, "the connection of the ranks is broken");
+}
+
+nib_status processes_kill(processes *p, int rank, nib_error *err) {
+    const pid_t id = p->id[rank - 1];
+    int how;
+    if (!has_ended(p, rank - 1, &how) && id)
+        kill(id, SIGKILL);
+    return nib_fail(err, NIB_E_FAILED,
+                    "rank %d (process %ld) has given no sign of life for %d seconds: it is stopped, or hangs",
+                    rank, (long)id, HEARTBEAT_S);
 }
 
 void processes_end(processes *p) {

@@ -4,14 +4,19 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "cluster/heartbeat.h"
+#include "cluster/inbox.h"
 #include "cluster/setup.h"
 #include "engine/engine.h"
 #include "state/kv_calls.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct rank {
     rank_link link;
+    heartbeat *lives;
+    inbox *inbox;
     int number, n_rank;
     nib_engine *engine;
     engine_parts on;
@@ -140,22 +145,28 @@ static nib_status send_rows(rank *r, message_header head, const void *ids, const
 static nib_status send_logits(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
                               nib_error *err) {
     rank *r = user;
-    const message_header head = {
-        .kind = MESSAGE_LOGITS, .segment = segment_index, .row = row, .n_row = n_row};
+    const message_header head = {.kind = MESSAGE_LOGITS,
+                                 .pass = r->got.head.pass,
+                                 .segment = segment_index,
+                                 .row = row,
+                                 .n_row = n_row};
     return send_rows(r, head, NULL, logits, (size_t)model_hparams(r->on.m)->n_vocab * sizeof *logits, err);
 }
 
 static nib_status send_best(void *user, int segment_index, int64_t row, int64_t n_row, const int32_t *ids,
                             const float *logits, nib_error *err) {
     rank *r = user;
-    const message_header head = {.kind = MESSAGE_BEST, .segment = segment_index, .row = row, .n_row = n_row};
+    const message_header head = {
+        .kind = MESSAGE_BEST, .pass = r->got.head.pass, .segment = segment_index, .row = row, .n_row = n_row};
     return send_rows(r, head, ids, logits, (size_t)r->got.head.n_best * sizeof *logits, err);
 }
 
 static void send_hidden(void *user, int64_t row, int64_t n_row, const float *x, int64_t width) {
-    const message_header head = {.kind = MESSAGE_HIDDEN, .row = row, .n_row = n_row, .width = width};
+    rank *r = user;
+    const message_header head = {
+        .kind = MESSAGE_HIDDEN, .pass = r->got.head.pass, .row = row, .n_row = n_row, .width = width};
     nib_error why; /* kept in `sent` */
-    send_rows(user, head, NULL, x, (size_t)width * sizeof *x, &why);
+    send_rows(r, head, NULL, x, (size_t)width * sizeof *x, &why);
 }
 
 /* Makes the pass's segments on this rank's tables. */
@@ -218,7 +229,8 @@ static nib_status take_pass(rank *r, nib_error *err) {
         return nib_fail(err, r->sent, "the next rank has ended");
     if (!is_last(r))
         return r->passed_on ? NIB_OK : pass_on(r, NULL);
-    message_header done = {.kind = MESSAGE_DONE, .error = r->got.head.error, .rank = r->got.head.rank};
+    const message_header *h = &r->got.head;
+    const message_header done = {.kind = MESSAGE_DONE, .pass = h->pass, .error = h->error, .rank = h->rank};
     return message_send(&r->link, done, NULL, 0, err);
 }
 
@@ -237,16 +249,28 @@ static nib_status take(rank *r, nib_error *err) {
     return nib_fail(err, NIB_E_FAILED, "expected a message for a rank, found kind %d", r->got.head.kind);
 }
 
-nib_status nib_rank_serve(int in, int out, nib_log_fn log, void *user, nib_error *err) {
-    rank r = {.link = {in, out}, .log = log, .user = user};
+/* Takes messages until the rank before ends. */
+static nib_status serve(rank *r, nib_error *err) {
     bool ended = false;
-    nib_status status;
-    do {
-        status = message_receive(&r.link, &r.got, &ended, err);
-        if (status == NIB_OK && !ended)
-            status = take(&r, err);
-    } while (status == NIB_OK && !ended);
-    link_close(&r.link); /* first, so that the others end as well */
+    NIB_TRY(heartbeat_begin(&r->link, &r->lives, err));
+    NIB_TRY(inbox_open(&r->link, &r->inbox, err));
+    for (;;) {
+        NIB_TRY(inbox_take(r->inbox, INBOX_ANY, &r->got, &ended, err));
+        if (ended)
+            return NIB_OK;
+        NIB_TRY(take(r, err));
+    }
+}
+
+nib_status nib_rank_serve(const char *connections, nib_log_fn log, void *user, nib_error *err) {
+    rank r = {.link = {-1, -1, -1}, .log = log, .user = user};
+    if (sscanf(connections, "%d,%d,%d", &r.link.in, &r.link.out, &r.link.control) != 3)
+        return nib_fail(err, NIB_E_USAGE, "a rank: expected IN,OUT,CONTROL, found '%.64s'", connections);
+    const nib_status status = serve(&r, err);
+    link_shut(&r.link); /* first, so that the others end as well */
+    heartbeat_end(r.lives);
+    inbox_close(r.inbox);
+    link_close(&r.link);
     kv_repeat_close(r.tables);
     nib_engine_close(r.engine);
     mem_free(r.segments);

@@ -210,6 +210,8 @@ void nib_engine_memory(const nib_engine *e, nib_memory *out) {
 }
 
 nib_status nib_engine_check(const nib_engine *e, nib_error *err) {
+    if (e->pipeline.check)
+        NIB_TRY(e->pipeline.check(e->pipeline.user, err));
     return e->pager ? pager_check_files(e->pager, err) : NIB_OK;
 }
 

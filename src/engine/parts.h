@@ -37,9 +37,10 @@ typedef struct engine_internal {
 
 /* What an engine that is the first rank of a pipeline has of the others. */
 typedef struct engine_pipeline {
-    const step_links *links;   /* for its passes */
-    struct kv_log *calls;      /* of its sequences (state/kv_calls.h) */
-    void (*close)(void *user); /* called when the engine has closed its own parts */
+    const step_links *links;                         /* for its passes */
+    struct kv_log *calls;                            /* of its sequences (state/kv_calls.h) */
+    nib_status (*check)(void *user, nib_error *err); /* NIB_E_IO: a rank has ended; any thread */
+    void (*close)(void *user);                       /* called when the engine has closed its own parts */
     void *user;
 } engine_pipeline;
 

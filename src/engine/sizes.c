@@ -198,7 +198,9 @@ static int64_t wanted_context(const engine_core *e) {
     if (e->resolved.n_ctx > 0)
         return e->resolved.n_ctx;
     if (whole && hp->n_ctx_train > 0)
-        n = hp->n_ctx_max > 0 ? NUM_MIN(hp->n_ctx_max, hp->n_ctx_train) : hp->n_ctx_train;
+        n = hp->n_ctx_train;
+    if (hp->n_ctx_max > 0)
+        n = NUM_MIN(n, hp->n_ctx_max);
     if (!whole && e->requested.max_n_ctx > 0)
         n = NUM_MIN(n, num_round_up(e->requested.max_n_ctx, CONTEXT_STEP));
     return n;

@@ -57,6 +57,8 @@ nib_status tensors_check_unused(const model *m, const logger *log, nib_error *er
 
 /* Turns the bound weights into ops, at most PROGRAM_MAX_OP; returns how many. */
 int build_program(model *m, block_part part, int layer, const bound *b, op *ops);
+/* Gives an op with a recurrent state its place in that of a sequence, after those placed before. */
+void model_place_state(model *m, op *o);
 /* The model's register of that name, a string literal. The first call declares it. */
 reg model_declare_reg(model *m, const char *name);
 

@@ -159,10 +159,7 @@ static nib_status make_block(model *m, int i, block_part part, int layer, bound 
     int n_op = build_program(m, part, layer, b, ops);
     cost_program(m->blocks, b->weights, ops, n_op);
     for (int k = 0; k < n_op; k++)
-        if (op_is_recurrent(ops[k].kind)) {
-            ops[k].u.rec.at = m->n_state;
-            m->n_state += num_round_up(op_state(&ops[k]), STATE_ALIGN);
-        }
+        model_place_state(m, &ops[k]);
     fuse_program(ops, n_op);
     sites_take_advice(m, ops, n_op, b->weights);
     return keep_block(m, to, b, ops, n_op, err);

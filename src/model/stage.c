@@ -1,11 +1,31 @@
 /* stage.c - see stage.h. */
 #include "model/stage.h"
 
+#include "base/num.h"
 #include "model/internal.h"
+
+void model_place_state(model *m, op *o) {
+    if (!op_is_recurrent(o->kind))
+        return;
+    o->u.rec.at = m->n_state;
+    m->n_state += num_round_up(op_state(o), STATE_ALIGN);
+}
+
+/* A sequence has the recurrent states of the stage's layers only. A rank without such layers has a small
+ * state that no op uses, because all ranks decide alike whether sequences have one. */
+static void place_states(model *m) {
+    const int64_t whole = m->n_state;
+    m->n_state = 0;
+    for (int b = 0; b < m->n_block; b++)
+        for (int i = 0; i < m->blocks[b].program.n_op && model_in_stage(m, b); i++)
+            model_place_state(m, (op *)(uintptr_t)&m->blocks[b].program.ops[i]); /* the model's own */
+    m->n_state = NUM_MAX(m->n_state, NUM_MIN(whole, (int64_t)STATE_ALIGN));
+}
 
 void model_set_stage(model *m, int first, int end) {
     m->stage_first = first;
     m->stage_end = end;
+    place_states(m);
 }
 
 bool model_in_stage(const model *m, int which) {

@@ -2,7 +2,8 @@
  *
  * A model with a stage is still described as a whole, because what all ranks decide alike (the formats of
  * keys and values, where a sequence can continue) depends on all its layers. Its layouts have weights and
- * programs of the stage only. */
+ * programs of the stage only, and model_state_bytes is that of the stage's layers: 0 only if no layer of the
+ * whole model has a recurrent state. */
 #ifndef NIB_MODEL_STAGE_H
 #define NIB_MODEL_STAGE_H
 

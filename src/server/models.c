@@ -258,9 +258,22 @@ static double left_of(const served *m) {
     return !m->engine || m->n_hold > 0 || isinf(m->keep_s) ? -1 : fmax(m->used + m->keep_s - time_now(), 0);
 }
 
-/* Guarded. A model whose file has changed is opened again, after the requests that hold it have failed. */
+/* Guarded. A model whose file has changed, or one of whose ranks has ended, is opened again, after the
+ * requests that hold it have failed. */
 static bool may_be_loaded(const served *m) {
     return m->wanted && !m->s->load.m && (!m->engine || m->n_hold == 0);
+}
+
+static bool is_unusable(const served *m) {
+    const server_options *o = &m->s->options;
+    nib_error why;
+    char line[sizeof why.message + 128];
+    if (nib_engine_check(m->engine, &why) == NIB_OK)
+        return false;
+    snprintf(line, sizeof line, "%.100s is opened again: %s", m->name, why.message);
+    if (o->log)
+        o->log(o->user, line);
+    return true;
 }
 
 bool models_tend(server *s) {
@@ -270,7 +283,7 @@ bool models_tend(server *s) {
         pthread_mutex_lock(&s->lock);
         const bool loads = may_be_loaded(m), over = !m->wanted && left_of(m) == 0;
         pthread_mutex_unlock(&s->lock);
-        if (over || (loads && m->engine && nib_engine_check(m->engine, NULL)))
+        if (over || (loads && m->engine && is_unusable(m)))
             model_unload(m);
         if (loads)
             load_begin(m);

@@ -5,7 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+
+from server import Server
 
 nibble, model, folder = sys.argv[1:]
 failed = False
@@ -37,9 +40,27 @@ def batch(out, *more, **how):
 
 
 def ranks_of(process):
-    with open("/proc/%d/task/%d/children" % (process.pid, process.pid)) as f:
-        return [int(p) for p in f.read().split()]
+    """Its children, whichever of its threads has started them."""
+    found = []
+    for task in os.listdir("/proc/%d/task" % process.pid):
+        with open("/proc/%d/task/%s/children" % (process.pid, task)) as f:
+            found += [int(p) for p in f.read().split()]
+    return sorted(found)
 
+
+# A rank that is stopped closes nothing. The wait for it overlaps with the other checks.
+stopped = batch(folder + "/stopped", "-i", "-", "--devices", "cpu,cpu,cpu", stdin=subprocess.PIPE)
+stopped.stdin.write(line(0))
+stopped.stdin.flush()
+while not (os.path.exists(folder + "/stopped") and os.path.getsize(folder + "/stopped")):
+    time.sleep(0.01)
+os.kill(ranks_of(stopped)[1], signal.SIGSTOP)
+stopped_at = time.monotonic()
+stopped.stdin.write(line(1))
+stopped.stdin.flush()
+ended = []
+waits = threading.Thread(target=lambda: ended.append((stopped.communicate()[1], time.monotonic() - stopped_at)))
+waits.start()
 
 requests = os.path.join(folder, "requests")
 with open(requests, "w") as f:
@@ -71,4 +92,19 @@ p = batch(out, "-i", requests, "--devices", "cpu,cpu")
 said = p.communicate()[1]
 check("the same batch continues on other ranks", p.returncode == 0 and "answered before" in said, said)
 check("no line is lost", answers(out) == want)
+
+s = Server(nibble, model, "--devices", "cpu,cpu", "-c", "160")
+ask = {"prompt": "a", "max_tokens": 4, "ignore_eos": True, "temperature": 0}
+first = s.post("/v1/completions", ask)[1]["choices"][0]["text"]
+os.kill(ranks_of(s.child)[0], signal.SIGKILL)
+status, then = s.post("/v1/completions", ask) # the server may not have seen it yet
+again = s.post("/v1/completions", ask) if status >= 500 else (status, then)
+check("a server starts its ranks again", again[0] == 200 and again[1]["choices"][0]["text"] == first, (then, again))
+code, said = s.end()
+check("and ends well", code == 0 and "opened again" in said, said)
+
+waits.join()
+said, seconds = ended[0]
+check("a stopped rank is named", stopped.returncode == 1 and "rank 2" in said and "no sign of life" in said, said)
+check("after the time without a sign of life", seconds < 8, seconds)
 sys.exit(failed)
