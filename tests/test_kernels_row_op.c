@@ -172,6 +172,7 @@ static kv_view open_entries(type_id type, int64_t every, uint8_t **pages, uint8_
                      .type = type,
                      .n_kv_head = 1,
                      .d_head = WIDE,
+                     .entry_pages = pages,
                      .index_at = (int64_t)entries,
                      .every = every,
                      .d_index = INDEX};

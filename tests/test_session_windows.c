@@ -1,7 +1,8 @@
 /* Sessions and batches of a model with windows, in contexts many windows long: the logits and tokens are bit
  * by bit those of an engine that keeps the keys and values of all positions, for every cache and division of
  * the rows, for sequences that grow, go back, share prefixes and are paused, and with prefixes in RAM and on
- * disk. On the processor, and on the cuda back end with a fake GPU. */
+ * disk. On the processor, and on the cuda back end with a fake GPU. Also where later layers read a window's
+ * keys and values, and beside recurrent states with compressed entries, which stay. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "kernels/cuda_load.h"
@@ -25,7 +26,8 @@
 
 enum { WINDOW = 30, N_CTX = 512, N_VOCAB = 300, N_TOKEN = 400, MIXED = 50 };
 
-static bool on_gpu; /* set by `cuda` */
+static bool on_gpu;         /* set by `cuda` */
+static const char *fixture; /* set by the setups below; NULL: a small Gemma 3 */
 
 static int cuda(void **state) {
     (void)state;
@@ -39,7 +41,32 @@ static int processor(void **state) {
     if (on_gpu && fake_cuda_wrong())
         fail_msg("%s", fake_cuda_wrong());
     on_gpu = false;
+    fixture = NULL;
     return 0;
+}
+
+static int shared_layers(void **state) {
+    (void)state;
+    fixture = "tests/data/arch/gemma3n";
+    return 0;
+}
+
+static int shared_layers_cuda(void **state) {
+    fixture = "tests/data/arch/gemma4";
+    return cuda(state);
+}
+
+static int states(void **state) {
+    (void)state;
+    fixture = "tests/data/arch/deepseek_v4";
+    return 0;
+}
+
+static int cache_type(int kv) {
+    const bool has_entries = fixture && strstr(fixture, "deepseek_v4"); /* which are never in codes */
+    if (kv != NIB_KV_F32 && (has_entries || (on_gpu && fixture)))
+        return NIB_KV_F16;
+    return kv == MIXED ? NIB_KV_4 : kv == NIB_KV_F32 && on_gpu ? NIB_KV_F16 : kv;
 }
 
 /* whole: layers with a window keep all positions too. Otherwise there are few parts, as under a cap, and some
@@ -49,22 +76,36 @@ static nib_engine *open_engine(int kv, int64_t n_batch, bool whole) {
     nib_engine_options o = engine_usual();
     nib_engine *e = NULL;
     nib_error err = {0};
-    if (!*path)
+    if (!*path && !fixture)
         snprintf(path, sizeof path, "%s", tiny_folder_gemma3(WINDOW));
     o.n_ctx = N_CTX;
     o.n_batch = n_batch;
     o.n_thread = 1;
     o.backend = on_gpu ? "cuda" : "cpu";
-    o.kv_type = kv == MIXED ? NIB_KV_4 : kv == NIB_KV_F32 && on_gpu ? NIB_KV_F16 : kv;
-    const engine_internal internal = {.kv_layers = kv == MIXED && !on_gpu ? "0=f16,3=kv8" : NULL};
-    if (engine_open(path, &o, &internal, &e, &err))
+    o.kv_type = cache_type(kv);
+    const engine_internal internal = {
+        .kv_layers = kv == MIXED && o.kv_type == NIB_KV_4 && !on_gpu ? "0=f16,3=kv8" : NULL};
+    if (engine_open(fixture ? fixture : path, &o, &internal, &e, &err))
         fail_msg("%s", err.message);
     assert_true(e->core.resolved.formats.slides);
     assert_int_equal(e->core.resolved.formats.kept, KV_KEPT);
     e->core.resolved.formats.slides = !whole;
     e->core.resolved.formats.kept = 0;
-    e->core.resolved.formats.rows = kv == NIB_KV_8 ? 128 : 0;
+    if (!fixture)
+        e->core.resolved.formats.rows = kv == NIB_KV_8 ? 128 : 0;
     return e;
+}
+
+static void fewer_bytes(void **state) {
+    (void)state;
+    uint64_t bytes[2];
+    for (int whole = 0; whole < 2; whole++) {
+        nib_engine *e = open_engine(NIB_KV_F16, 64, whole);
+        const kv_formats formats = e->core.resolved.formats;
+        assert_int_equal(kv_table_bytes(e->core.layout, formats, false, 16384, &bytes[whole], NULL), NIB_OK);
+        nib_engine_close(e);
+    }
+    assert_true(bytes[0] < bytes[1] / 5 * 4);
 }
 
 static void any_rows(void **state) {
@@ -253,6 +294,16 @@ int main(void) {
         cmocka_unit_test(an_answer_again),
         cmocka_unit_test(batches),
         cmocka_unit_test(prefixes_on_disk),
+        cmocka_unit_test_setup_teardown(fewer_bytes, shared_layers, processor),
+        cmocka_unit_test_setup_teardown(any_rows, shared_layers, processor),
+        cmocka_unit_test_setup_teardown(back_and_forth, shared_layers, processor),
+        cmocka_unit_test_setup_teardown(batches, shared_layers, processor),
+        cmocka_unit_test_setup_teardown(any_rows, shared_layers_cuda, processor),
+        cmocka_unit_test_setup_teardown(batches, shared_layers_cuda, processor),
+        cmocka_unit_test_setup_teardown(fewer_bytes, states, processor),
+        cmocka_unit_test_setup_teardown(any_rows, states, processor),
+        cmocka_unit_test_setup_teardown(back_and_forth, states, processor),
+        cmocka_unit_test_setup_teardown(batches, states, processor),
         cmocka_unit_test_setup_teardown(any_rows, cuda, processor),
         cmocka_unit_test_setup_teardown(back_and_forth, cuda, processor),
         cmocka_unit_test_setup_teardown(an_answer_again, cuda, processor),

@@ -84,6 +84,12 @@ nib_status sessions_check_formats(const engine_core *e, kv_formats kv, nib_error
         return nib_fail(err, NIB_E_USAGE,
                         "keys and values: compressed attention has them in f16 and f32, not in %s",
                         kv.layers ? "codes" : type_get(kv.type)->name);
+    for (int i = 0; i < model_n_kv_layer(e->m); i++)
+        if (kv_is_coded(kv_format_of(kv, i)) && kv_paging_reads_again(e->layout, i))
+            return nib_fail(err, NIB_E_USAGE,
+                            "keys and values: those of layer %d, which later layers read, are in f16 or f32, "
+                            "not in %s",
+                            i, type_get(kv_format_of(kv, i))->name);
     if (e->kind->no_act_sites && kv_formats_any_rotated(kv))
         return nib_fail(
             err, NIB_E_USAGE,

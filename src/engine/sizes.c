@@ -65,6 +65,13 @@ uint64_t sizes_free_ram(const engine_core *e) {
     return cap > held + LEDGER_RUNTIME_MARGIN ? cap - held - LEDGER_RUNTIME_MARGIN : 0;
 }
 
+/* Whether the rows of a pass are limited because several layers read the keys and values of a window. */
+static bool reads_again(const engine_core *e) {
+    const kv_formats slide = {.type = TYPE_F16, .slides = e->kind->slides};
+    kv_paging p;
+    return kv_paging_size(&p, e->layout, slide, false, NULL) == NIB_OK && p.read_again;
+}
+
 /* Promised bytes of the activations of passes with these rows. */
 uint64_t sizes_pass_bytes(const engine_core *e, int64_t n_pass, int64_t n_cell) {
     const backend_setup setup = core_backend_setup(e, e->resolved.n_thread);
@@ -90,7 +97,8 @@ void sizes_rows_streamed(const engine_core *e, uint64_t cap, const pager_need *n
     const uint64_t base = sizes_pass_bytes(e, *n_pass, *n_cell);
     if (need->block_in_ring) {
         const uint64_t row = sizes_pass_bytes(e, *n_pass + STEP, *n_cell) - base;
-        *n_pass = NUM_MIN(n_ctx, n_batch + (int64_t)(cap / SHARE / NUM_MAX(row, 1)) * STEP);
+        *n_pass = NUM_MIN(reads_again(e) ? n_batch : n_ctx,
+                          n_batch + (int64_t)(cap / SHARE / NUM_MAX(row, 1)) * STEP);
     } else {
         const uint64_t row = sizes_pass_bytes(e, *n_pass, *n_cell + STEP) - base;
         *n_cell = NUM_MIN(n_batch, *n_cell + (int64_t)(cap / SHARE / NUM_MAX(row, 1)) * STEP);
@@ -236,6 +244,14 @@ static bool small_cache(const engine_core *e) {
            bytes <= SMALL_KV;
 }
 
+/* kv_formats.rows */
+static int window_rows(const engine_core *e, bool capped) {
+    const int64_t n = NUM_MIN(NUM_MAX(e->resolved.n_batch, (int64_t)e->resolved.n_sequence), INT32_MAX);
+    if (reads_again(e))
+        return (int)n;
+    return e->kind->memory ? (int)NUM_MIN(n, capped ? DEVICE_ROWS : INT32_MAX) : 0;
+}
+
 /* Checks a requested context. */
 static nib_status check_context(const engine_core *e, nib_error *err) {
     const int64_t n = e->resolved.n_ctx, trained = model_hparams(e->m)->n_ctx_train;
@@ -246,6 +262,13 @@ static nib_status check_context(const engine_core *e, nib_error *err) {
                  "answers beyond them may be poor",
                  (long long)n, (long long)trained);
     return NIB_OK;
+}
+
+static bool has_again(const engine_core *e) {
+    for (int i = 0; i < model_n_kv_layer(e->m); i++)
+        if (kv_paging_reads_again(e->layout, i))
+            return true;
+    return false;
 }
 
 static nib_status resolve_cache(engine_core *e, nib_error *err) {
@@ -259,12 +282,12 @@ static nib_status resolve_cache(engine_core *e, nib_error *err) {
     if (!settings_kv_type(s->kv, &type))
         type = s->kv != NIB_KV_AUTO && small_cache(e) && !e->kind->no_f32_cache ? TYPE_F32 : TYPE_F16;
     const bool capped = s->cap[e->kind->tier] != NIB_AUTO;
-    const int64_t most = capped ? DEVICE_ROWS : INT32_MAX;
+    /* a sequence with a recurrent state goes back to a checkpoint, which may be long ago */
     s->formats = (kv_formats){.type = type,
-                              .slides = e->kind->slides && model_state_bytes(e->m) == 0,
-                              .kept = capped ? 0 : KV_KEPT,
-                              .rows = e->kind->memory ? (int)NUM_MIN(s->n_batch, most) : 0};
-    if (!is_auto && !listed)
+                              .slides = e->kind->slides,
+                              .kept = capped && model_state_bytes(e->m) == 0 ? 0 : KV_KEPT,
+                              .rows = window_rows(e, capped)};
+    if (!is_auto && !listed && !(kv_is_coded(type) && has_again(e)))
         return NIB_OK;
     if (!s->kv_types && !(s->kv_types = mem_alloc((size_t)n)))
         return nib_fail_nomem(err, (size_t)n, "the formats of keys and values");
@@ -273,6 +296,9 @@ static nib_status resolve_cache(engine_core *e, nib_error *err) {
         NIB_TRY(kv_auto(e, s->kv_types, err));
     if (listed)
         NIB_TRY(kv_formats_parse(s->kv_layers, s->kv_types, n, err));
+    for (int i = 0; i < n; i++)
+        if (kv_is_coded((type_id)s->kv_types[i]) && kv_paging_reads_again(e->layout, i))
+            s->kv_types[i] = TYPE_F16;
     for (int i = 1; i < n; i++)
         same = same && s->kv_types[i] == s->kv_types[0];
     if (same)
@@ -316,14 +342,14 @@ static void resolve_proposals(engine_core *e) {
 
 nib_status sizes_resolve(engine_core *e, nib_error *err) {
     settings *s = &e->resolved;
+    if (s->free_batch && e->kind->n_batch > 0 && s->cap[e->kind->tier] == NIB_AUTO)
+        s->n_batch = e->kind->n_batch;
     NIB_TRY(resolve_cache(e, err));
     NIB_TRY(sessions_check_formats(e, s->formats, err));
     if (s->n_ctx > 0 && !s->is_resolved)
         NIB_TRY(check_context(e, err));
     if (s->n_ctx <= 0)
         s->n_ctx = context(e);
-    if (s->free_batch && e->kind->n_batch > 0 && s->cap[e->kind->tier] == NIB_AUTO)
-        s->n_batch = e->kind->n_batch;
     if (s->free_batch) /* a single sequence never has more rows; each of several has one */
         s->n_batch = NUM_MAX(NUM_MIN(s->n_batch, s->n_ctx), (int64_t)s->n_sequence);
     if (!s->is_resolved)

@@ -66,7 +66,7 @@ uint64_t entries_page_bytes(type_id type, int64_t every, int64_t width, int64_t 
 static uint8_t *entry_at(const kv_view *kv, bool is_index, int64_t entry) {
     const int64_t last = (entry + 1) * kv->every - 1, width = is_index ? kv->d_index : kv->d_head;
     const int64_t slot = kv->every >= KV_BLOCK ? 0 : last % KV_BLOCK / kv->every;
-    return kv->pages[last / KV_BLOCK] + (is_index ? kv->index_at : kv->entry_at) +
+    return kv->entry_pages[last / KV_BLOCK] + (is_index ? kv->index_at : kv->entry_at) +
            slot * width * (kv->type == TYPE_F32 ? 4 : 2);
 }
 

@@ -128,6 +128,8 @@ typedef struct kv_view {
     uint8_t *const *recent;
     int64_t recent_key_at, recent_value_at;
     /* Compressed attention (kernels/entries.h): the layer's entries and their index keys */
+    uint8_t *const
+        *entry_pages; /* [blocks]; other memory than `pages` if that has a window's positions only */
     int64_t entry_at, index_at; /* bytes into a page */
     int64_t every, d_index;     /* positions of an entry, 0: there are none; width of an index key */
 } kv_view;

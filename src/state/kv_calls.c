@@ -87,7 +87,7 @@ nib_status kv_log_watch(kv_log *log, kv_pool *pool, nib_error *err) {
     append(log,
            (kv_call){.kind = KV_CALL_POOL,
                      .pool = log->n_pool++,
-                     .arg = {(int64_t)f.type, f.slides, f.kept},
+                     .arg = {(int64_t)f.type, f.slides, f.kept, f.rows},
                      .n_token = f.layers ? f.n_layer : 0},
            types);
     pthread_mutex_unlock(&log->lock);

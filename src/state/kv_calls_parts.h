@@ -6,7 +6,7 @@
 #include "state/kv_calls.h"
 
 typedef enum kv_call_kind {
-    KV_CALL_POOL, /* a new pool: type, slides, kept; tokens: the layers' types, if they differ */
+    KV_CALL_POOL, /* a new pool: type, slides, kept, rows; tokens: the layers' types, if they differ */
     KV_CALL_RESERVE,
     KV_CALL_UNRESERVE,
     KV_CALL_OPEN, /* n_ctx, whether reserved, its pages and parts */

@@ -15,7 +15,8 @@ typedef struct kv_formats {
     bool newest; /* the f16 copies of the newest positions: of layers with codes only */
     bool slides; /* layers with a window keep only the positions that rows still read (kv_slide.h) */
     int kept;    /* and memory for so many before them, for sequences that go back or begin alike */
-    int rows;    /* and for so many rows of a pass of all sequences together */
+    int rows; /* and for so many rows of a pass of all sequences together: for all of any pass, if several ops
+                 read the keys and values of a layer with a window */
 } kv_formats;
 
 enum { KV_KEPT = 1024 }; /* kv_formats.kept where memory has no cap */

@@ -22,16 +22,21 @@ static const op *attention_of(const layout *lay, bool whole, int layer, int *n) 
     return found;
 }
 
-/* Whether the layer is in the pages' parts. A pass may write over what an op has read (kv_slide.h), so a
- * layer that n > 1 ops attend to is not; nor is one with entries, which stay. */
-static bool slides(kv_formats formats, const op *o, int n) {
-    return formats.slides && !formats.newest && n == 1 && o->u.attn.window > 0 && o->u.attn.every == 0;
+/* Whether the layer is in the pages' parts. */
+static bool slides(kv_formats formats, const op *o) {
+    return formats.slides && !formats.newest && o->u.attn.window > 0;
 }
 
 bool kv_paging_slides(const layout *lay, kv_formats formats, int layer) {
     int n;
     const op *o = attention_of(lay, false, layer, &n);
-    return o && kv_format_of(formats, layer) != TYPE_COUNT && slides(formats, o, n);
+    return o && kv_format_of(formats, layer) != TYPE_COUNT && slides(formats, o);
+}
+
+bool kv_paging_reads_again(const layout *lay, int layer) {
+    int n;
+    (void)attention_of(lay, true, layer, &n);
+    return n > 1;
 }
 
 bool kv_paging_half(const op *o, type_id type, uint64_t *bytes) {
@@ -41,15 +46,9 @@ bool kv_paging_half(const op *o, type_id type, uint64_t *bytes) {
     return true;
 }
 
-/* Places one layer's part at *at and advances *at; false: it overflows. */
+/* Places one layer's keys and values at *at and advances *at; false: it overflows. */
 static bool place_layer(kv_layer *layer, const op *o, type_id type, uint64_t *at) {
-    uint64_t each, entries = 0, index = 0;
-    if (o->u.attn.every > 0) {
-        entries = entries_page_bytes(type, o->u.attn.every, o->u.attn.d_head, KV_BLOCK);
-        index = entries_page_bytes(type, o->u.attn.every, o->u.attn.d_index, KV_BLOCK);
-        entries = (uint64_t)num_round_up((int64_t)entries, 64);
-        index = (uint64_t)num_round_up((int64_t)index, 64);
-    }
+    uint64_t each;
     if (!kv_paging_half(o, type, &each))
         return false;
     const bool shared = o->u.attn.shared;
@@ -60,11 +59,21 @@ static bool place_layer(kv_layer *layer, const op *o, type_id type, uint64_t *at
                         .n_kv_head = o->u.attn.n_kv_head,
                         .d_head = o->u.attn.d_head,
                         .type = type,
-                        .entry_at = (int64_t)(*at + both),
-                        .index_at = (int64_t)(*at + both + entries),
                         .every = o->u.attn.every,
                         .d_index = o->u.attn.d_index};
-    return num_add_u64(*at, both + entries + index, at) && *at <= INT64_MAX / 4;
+    return num_add_u64(*at, both, at) && *at <= INT64_MAX / 4;
+}
+
+/* Places the entries of a layer, if it has some. */
+static bool place_entries(kv_layer *l, uint64_t *at) {
+    if (l->every == 0)
+        return true;
+    const uint64_t entries = entries_page_bytes(l->type, l->every, l->d_head, KV_BLOCK);
+    const uint64_t index = entries_page_bytes(l->type, l->every, l->d_index, KV_BLOCK);
+    l->entry_at = (int64_t)*at;
+    l->index_at = num_round_up((int64_t)(*at + entries), 64);
+    return num_add_u64((uint64_t)l->index_at, (uint64_t)num_round_up((int64_t)index, 64), at) &&
+           *at <= INT64_MAX / 4;
 }
 
 /* Computes the page's size, and the layers' places if p->layers is not NULL. homes NULL: no layer is on the
@@ -74,27 +83,38 @@ static nib_status place_layers(kv_paging *p, const layout *lay, bool overlaid, c
     p->n_layer = model_n_kv_layer(layout_model(lay));
     p->page_bytes = p->part_bytes = p->host_bytes = 0;
     p->window = 0;
+    p->read_again = false;
+    for (int i = 0; i < p->n_layer; i++)
+        overlaid = overlaid && !kv_paging_reads_again(lay, i);
     for (int i = 0; i < p->n_layer; i++) {
         int n;
         const op *o = attention_of(lay, true, i, &n);
         const type_id type = kv_format_of(p->formats, i);
         kv_layer layer;
-        const bool part = o && slides(p->formats, o, n);
-        if (part && type != TYPE_COUNT) /* all ranks of a pipeline keep the same positions */
+        const bool part = o && slides(p->formats, o);
+        if (part && type != TYPE_COUNT) { /* all ranks of a pipeline keep the same positions */
             p->window = NUM_MAX(p->window, o->u.attn.window);
+            p->read_again = p->read_again || n > 1;
+        }
         o = attention_of(lay, false, i, &n);
         const kv_home home = homes ? homes[i] : KV_HOME_DEVICE;
-        uint64_t *end = home ? &p->host_bytes : part ? &p->part_bytes : &p->page_bytes;
+        uint64_t *stays = home ? &p->host_bytes : &p->page_bytes;
+        uint64_t *end = part && !home ? &p->part_bytes : stays;
         uint64_t at = overlaid ? 0 : *end;
         if (!o || type == TYPE_COUNT)
             continue;
-        if (!place_layer(&layer, o, type, &at))
+        bool fits = place_layer(&layer, o, type, &at);
+        *end = NUM_MAX(*end, at);
+        if (end != stays)
+            at = overlaid ? 0 : *stays;
+        fits = fits && place_entries(&layer, &at);
+        *stays = NUM_MAX(*stays, at);
+        if (!fits)
             return nib_fail(err, NIB_E_NOFIT, "keys and values of %d positions overflow 64 bits", KV_BLOCK);
         layer.home = home;
         layer.slides = end == &p->part_bytes;
         if (p->layers)
             p->layers[i] = layer;
-        *end = NUM_MAX(*end, at);
     }
     p->page_bytes = (uint64_t)num_round_up((int64_t)p->page_bytes, SYSTEM_PAGE);
     p->part_bytes = (uint64_t)num_round_up((int64_t)p->part_bytes, SYSTEM_PAGE);
@@ -136,10 +156,18 @@ bool kv_paging_is_staged(const kv_paging *p) {
 static uint64_t layer_touched(const kv_layer *l, int64_t n) {
     const uint64_t each =
         kv_is_coded(l->type) ? 0 : kv_page_touched(l->type, l->n_kv_head, l->d_head, n, SYSTEM_PAGE);
-    uint64_t bytes = l->shared ? each : 2 * each;
-    if (l->every > 0)
-        bytes += touched_of(l->type, l->every, l->d_head, n) + touched_of(l->type, l->every, l->d_index, n);
-    return bytes;
+    return l->shared ? each : 2 * each;
+}
+
+static uint64_t entries_touched(const kv_layer *l, int64_t n) {
+    return l->every > 0
+               ? touched_of(l->type, l->every, l->d_head, n) + touched_of(l->type, l->every, l->d_index, n)
+               : 0;
+}
+
+/* Of a page, or of its part. */
+static uint64_t piece_touched(const kv_layer *l, bool part, int64_t n) {
+    return (l->slides == part ? layer_touched(l, n) : 0) + (part ? 0 : entries_touched(l, n));
 }
 
 uint64_t kv_page_resident(const layout *lay, kv_formats formats, bool part, int64_t n) {
@@ -148,10 +176,12 @@ uint64_t kv_page_resident(const layout *lay, kv_formats formats, bool part, int6
         int n_op;
         const op *o = attention_of(lay, false, i, &n_op);
         const type_id type = kv_format_of(formats, i);
-        uint64_t at = 0;
+        uint64_t end = 0;
         kv_layer l;
-        if (o && type != TYPE_COUNT && slides(formats, o, n_op) == part && place_layer(&l, o, type, &at))
-            touched += layer_touched(&l, n);
+        if (!o || type == TYPE_COUNT || !place_layer(&l, o, type, &end))
+            continue;
+        l.slides = slides(formats, o);
+        touched += piece_touched(&l, part, n);
     }
     return touched;
 }
@@ -168,8 +198,8 @@ uint64_t kv_paging_touched(const kv_paging *p, bool part, int64_t n) {
         return all;
     for (int i = 0; i < p->n_layer; i++) {
         const kv_layer *l = &p->layers[i];
-        if (!l->home && l->slides == part && l->n_kv_head > 0)
-            touched += layer_touched(l, n);
+        if (!l->home && l->n_kv_head > 0)
+            touched += piece_touched(l, part, n);
     }
     return NUM_MIN(touched, all);
 }

@@ -3,7 +3,7 @@
  *
  * A page has up to two pieces of memory on its device. With kv_formats.slides, layers with a window are in
  * its part, which is taken and returned apart from the page (kv_slide.h); all other layers are in the page
- * itself. */
+ * itself, and so are the entries of compressed attention, which outlive their window. */
 #ifndef NIB_STATE_KV_PAGING_H
 #define NIB_STATE_KV_PAGING_H
 
@@ -24,8 +24,9 @@ typedef struct kv_layer {
     int64_t n_kv_head, d_head;
     type_id type;
     kv_home home;               /* not KV_HOME_DEVICE: in the host's part of the page */
-    bool slides;                /* in the page's part for layers with a window */
-    int64_t entry_at, index_at; /* compressed attention: entries and their index keys (kernels/entries.h) */
+    bool slides;                /* keys and values are in the page's part for layers with a window */
+    int64_t entry_at, index_at; /* compressed attention: entries and their index keys (kernels/entries.h), in
+                                   the page itself */
     int64_t every, d_index;
     bool shared; /* values are the keys, at key_at */
 } kv_layer;
@@ -36,13 +37,14 @@ typedef struct kv_paging {
     kv_layer *layers;     /* [n_layer] */
     const kv_home *homes; /* [n_layer], borrowed; NULL: all are on the device */
     int64_t window;       /* the longest of the layers that slide; 0: none slides */
+    bool read_again;      /* several ops attend to a layer that slides */
     uint64_t page_bytes;  /* of all layers in neither part; a multiple of the system's page */
     uint64_t part_bytes;  /* of the part for layers with a window, likewise; 0: none */
     uint64_t host_bytes;  /* of the host's part, likewise; 0: none */
 } kv_paging;
 
 /* overlaid: all layers share one place, for passes that begin at position 0 and no longer need a layer's keys
- * and values after its visit. NIB_E_NOFIT: a page overflows. */
+ * and values after its visit; not if a later one reads them again. NIB_E_NOFIT: a page overflows. */
 nib_status kv_paging_open(kv_paging *p, const layout *lay, kv_formats formats, bool overlaid, nib_error *err);
 void kv_paging_close(kv_paging *p);           /* zeroed is fine */
 bool kv_paging_is_staged(const kv_paging *p); /* some layer's home is KV_HOME_STAGED */
@@ -53,6 +55,9 @@ nib_status kv_paging_size(kv_paging *p, const layout *lay, kv_formats formats, b
 bool kv_paging_half(const op *attention, type_id type, uint64_t *bytes);
 /* Whether the layer is in the pages' parts for windows. */
 bool kv_paging_slides(const layout *lay, kv_formats formats, int layer);
+/* Whether several ops read the layer's keys and values. Those that do not store them find only the f16 copies
+ * of a pass's newest positions, so the layer cannot have codes. */
+bool kv_paging_reads_again(const layout *lay, int layer);
 /* Bytes that the first n positions of a page, or of its part, make resident. */
 uint64_t kv_page_resident(const layout *lay, kv_formats formats, bool part, int64_t n);
 uint64_t kv_paging_touched(const kv_paging *p, bool part, int64_t n);

@@ -59,7 +59,10 @@ static nib_status damaged(nib_error *err, const kv_call *call) {
 
 static nib_status open_pool(kv_repeat *r, const kv_call *call, nib_error *err) {
     uint8_t *layers = NULL;
-    kv_formats f = {.type = (type_id)call->arg[0], .slides = call->arg[1] != 0, .kept = (int)call->arg[2]};
+    kv_formats f = {.type = (type_id)call->arg[0],
+                    .slides = call->arg[1] != 0,
+                    .kept = (int)call->arg[2],
+                    .rows = (int)call->arg[3]};
     if (r->n_pool == MAX_POOL || call->pool != r->n_pool)
         return damaged(err, call);
     if (call->n_token > 0 && !(layers = mem_alloc((size_t)call->n_token)))

@@ -128,7 +128,8 @@ static int64_t positions_of(int64_t i, int64_t end) {
 nib_status kv_slide_reach(kv_table *t, int64_t end, nib_error *err) {
     if (window_of(t) == 0)
         return NIB_OK;
-    for (int64_t i = t->first_part; i < t->n_part && t->n_page - t->first_part > t->max_part; i++)
+    const bool reuses = t->n_page - t->first_part > t->max_part && !kv_pool_paging(t->pool)->read_again;
+    for (int64_t i = t->first_part; i < t->n_part && reuses; i++)
         NIB_TRY(make_own(t, i, err));
     while (t->n_part < t->n_page && t->n_part - t->first_part < t->max_part)
         add(t);
@@ -137,11 +138,15 @@ nib_status kv_slide_reach(kv_table *t, int64_t end, nib_error *err) {
     return NIB_OK;
 }
 
-void kv_slide_fill(kv_table *t, int64_t end) {
-    if (window_of(t) == 0)
-        return;
+static nib_status fill(kv_table *t, int64_t end, nib_error *err) {
     while (t->n_part < t->n_page && add(t))
         kv_pool_touch(t->pool, t->parts[t->n_part - 1], positions_of(t->n_part - 1, end));
+    if (t->n_part < t->n_page && kv_pool_paging(t->pool)->read_again)
+        return nib_fail(
+            err, NIB_E_FAILED,
+            "keys and values of windows: expected at most %d rows in a pass, found positions up to "
+            "%lld",
+            kv_pool_paging(t->pool)->formats.rows, (long long)end);
     while (t->n_part < t->n_page) {
         kv_page *part = t->parts[t->first_part];
         t->parts[t->first_part++] = NULL;
@@ -151,10 +156,12 @@ void kv_slide_fill(kv_table *t, int64_t end) {
     }
     for (int64_t i = t->first_part; i < t->n_part; i++)
         kv_pool_attach_part(t->pool, t->parts[i], t->pages[i]);
+    return NIB_OK;
 }
 
 nib_status kv_table_fill(kv_table *t, int64_t end, nib_error *err) {
-    kv_slide_fill(t, end);
+    if (window_of(t) > 0)
+        NIB_TRY(fill(t, end, err));
     return kv_pool_copy_waiting(t->pool, err);
 }
 

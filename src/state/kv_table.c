@@ -124,6 +124,7 @@ static void fill_views(kv_table *t) {
                                  .type = kv_code_type(at->type),
                                  .n_kv_head = at->n_kv_head,
                                  .d_head = at->d_head,
+                                 .entry_pages = at->home ? t->on_host : t->at,
                                  .entry_at = at->entry_at,
                                  .index_at = at->index_at,
                                  .every = at->every,
@@ -226,6 +227,17 @@ static void put(kv_table *t, int64_t i, kv_page *page) {
     t->on_host[i] = kv_page_on_host(page);
 }
 
+/* Copies the entries of a layer that the first n positions of a page have. */
+static nib_status copy_entries(device *d, const kv_layer *l, uint8_t *to, const uint8_t *from, int64_t n,
+                               nib_error *err) {
+    if (l->every == 0)
+        return NIB_OK;
+    NIB_TRY(d->kind->copy(d, DEVICE_COMPUTE, to + l->entry_at, from + l->entry_at,
+                          entries_page_bytes(l->type, l->every, l->d_head, n), err));
+    return d->kind->copy(d, DEVICE_COMPUTE, to + l->index_at, from + l->index_at,
+                         entries_page_bytes(l->type, l->every, l->d_index, n), err);
+}
+
 /* Copies the first n positions of a layer in a page, head by head. An incomplete page has no codes. A device
  * may store rows with padding (kv_d_head), so as many bytes are copied as its rows have. */
 static nib_status copy_layer(device *d, const kv_layer *l, uint8_t *to, const uint8_t *from, int64_t n,
@@ -238,12 +250,7 @@ static nib_status copy_layer(device *d, const kv_layer *l, uint8_t *to, const ui
         if (!l->shared)
             NIB_TRY(d->kind->copy(d, DEVICE_COMPUTE, to + v, from + v, (uint64_t)(n * row), err));
     }
-    if (l->every == 0)
-        return NIB_OK;
-    NIB_TRY(d->kind->copy(d, DEVICE_COMPUTE, to + l->entry_at, from + l->entry_at,
-                          entries_page_bytes(l->type, l->every, l->d_head, n), err));
-    return d->kind->copy(d, DEVICE_COMPUTE, to + l->index_at, from + l->index_at,
-                         entries_page_bytes(l->type, l->every, l->d_index, n), err);
+    return NIB_OK;
 }
 
 /* Copies the first n positions of the layers that are in the pages, or in their parts. */
@@ -252,12 +259,13 @@ static nib_status copy_positions(kv_table *t, bool part, const kv_page *to, cons
     const kv_paging *p = kv_pool_paging(t->pool);
     for (int i = 0; i < p->n_layer; i++) {
         const kv_layer *l = &p->layers[i];
-        if (l->slides != part)
-            continue;
-        if (l->home)
-            NIB_TRY(copy_layer(device_host(), l, kv_page_on_host(to), kv_page_on_host(from), n, err));
-        else
-            NIB_TRY(copy_layer(t->device, l, kv_page_at(to), kv_page_at(from), n, err));
+        device *d = l->home ? device_host() : t->device;
+        uint8_t *at = l->home ? kv_page_on_host(to) : kv_page_at(to);
+        const uint8_t *old = l->home ? kv_page_on_host(from) : kv_page_at(from);
+        if (l->slides == part)
+            NIB_TRY(copy_layer(d, l, at, old, n, err));
+        if (!part)
+            NIB_TRY(copy_entries(d, l, at, old, n, err));
     }
     return NIB_OK;
 }

@@ -245,7 +245,7 @@ static nib_status open_cache(const walk *w, int layer, uint8_t **recent, kv_view
     *out = *kv;
     if (mem_grow((void **)&c->pages, &c->max_pages, (size_t)n + 1, sizeof *c->pages))
         return nib_fail_nomem(err, (size_t)n * sizeof *c->pages, "a list of pages");
-    out->pages = c->pages;
+    out->pages = out->entry_pages = c->pages; /* no layer slides */
     out->recent = recent;
     NIB_TRY(find_pages(kv->pages, n, c->pages, err));
     return coded ? find_pages(kv->recent, KV_WINDOW / KV_BLOCK, recent, err) : NIB_OK;
