@@ -73,11 +73,15 @@ CUDA_ARCH := $(or $(CUDA_ARCH),$(CUDA_ALL_ARCH))
 ifneq ($(filter %a %f,$(CUDA_ARCH)),)
 $(error CUDA_ARCH: expected numbers such as 90, found '$(filter %a %f,$(CUDA_ARCH))'; 90 has the kernels of sm_90a)
 endif
-CUDA_CODE = $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
-	$(if $(CUDA_FEW),,-gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH)))
+cuda_code = $(foreach a,$1,-gencode arch=compute_$(a),code=sm_$(a)) \
+	$(if $(CUDA_FEW),,-gencode arch=compute_$(lastword $1),code=compute_$(lastword $1))
+CUDA_CODE = $(call cuda_code,$(CUDA_ARCH))
 # The longest compilations first, so that no processor waits for the last one.
-CUDA_LONG := wide_mma batch_mma attend linear_many linear_one linear_float wide_float split bitwise attend_prompt
-CUDA_ALL := $(patsubst src/kernels/cuda/%.cu,%,$(sort $(wildcard src/kernels/cuda/*.cu)))
+CUDA_LONG := wide_mma batch_mma attend linear_many linear_one linear_float wide_float attend_prompt
+# Split and Bitwise are for devices with units for 4 bits and for one bit. CUDA_FEW compiles them on any machine.
+SLICED_ARCH := $(or $(filter 7% 8%,$(CUDA_ARCH)),$(if $(CUDA_FEW),80))
+CUDA_ALL := $(patsubst src/kernels/cuda/%.cu,%,$(sort $(wildcard src/kernels/cuda/*.cu \
+	$(if $(SLICED_ARCH),src/kernels/cuda/sliced/*.cu))))
 CUDA_OBJ := $(patsubst %,$(BUILD)/src/kernels/cuda/%.o,$(CUDA_LONG) $(filter-out $(CUDA_LONG),$(CUDA_ALL)))
 # CUDA_FEW=1 checks that the kernels compile, on a machine without a GPU: the largest for a few formats
 # (kernels/cuda/few.cuh), all of them with the compiler's fewest optimisations (where nvcc knows -Ofc) and without PTX
@@ -86,14 +90,15 @@ CUDA_FEW ?=
 ifneq ($(CUDA_FEW),)
 # Files that compile together, in half of the time: CUDA's headers are read once. Names in the files of a group differ,
 # and their shared memory has the same alignment.
-FEW_GROUPS := linear rows small prompt experts ops
+FEW_GROUPS := linear rows small prompt experts ops sliced
 FEW_linear := linear_one linear_many linear_float
-FEW_rows := wide linear_left linear_pair bitwise sliced linear_kept
-FEW_small := used strategies move linear tables attend_store table rows shortlist split linear_cluster
+FEW_rows := wide linear_left linear_pair linear_kept
+FEW_small := used strategies move linear tables attend_store table rows shortlist linear_cluster
+FEW_sliced := sliced/sliced sliced/split sliced/bitwise
 FEW_prompt := attend_prompt residual
 FEW_experts := experts experts_few experts_float experts_wide
 FEW_ops := recurrent route sample
-FEW_ALONE := $(filter-out $(foreach g,$(FEW_GROUPS),$(FEW_$g)),$(notdir $(CUDA_OBJ:.o=)))
+FEW_ALONE := $(filter-out $(foreach g,$(FEW_GROUPS),$(FEW_$g)),$(CUDA_LONG) $(filter-out $(CUDA_LONG),$(CUDA_ALL)))
 CUDA_OBJ := $(FEW_GROUPS:%=$(BUILD)/gen/few_%.o) $(FEW_ALONE:%=$(BUILD)/src/kernels/cuda/%.few.o)
 CUDA_QUICK := $(shell $(NVCC) -Ofc max --version >/dev/null 2>&1 && echo -Ofc max)
 endif
@@ -103,6 +108,8 @@ comma := ,
 SM90A := $(patsubst %.cu,$(BUILD)/%.o,$(shell grep -lE 'NIB_SM90A|__CUDA_ARCH_FEAT_SM90_ALL' src/kernels/cuda/*.cu))
 $(SM90A) $(SM90A:.o=.few.o): CUDA_CODE := $(if $(filter 90,$(CUDA_ARCH)),-DNIB_SM90A) \
 	$(subst compute_90$(comma)code=sm_90,compute_90a$(comma)code=sm_90a,$(CUDA_CODE))
+$(BUILD)/gen/few_sliced.o $(BUILD)/src/kernels/cuda/sliced/%.o: CUDA_CODE = $(call cuda_code,$(SLICED_ARCH))
+$(BUILD)/gen/few_small.o $(BUILD)/src/kernels/cuda/strategies.o: CUDA_CODE += $(if $(SLICED_ARCH),-DNIB_SLICED)
 
 all: $(CUDA_LIB) $(BUILD)/nibble $(BUILD)/libnibble.a ## the nibble command and the library (default)
 

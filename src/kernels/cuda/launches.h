@@ -27,11 +27,6 @@ enum linear_kind {
     LINEAR_MANY
 };
 int linear_launch_as(const cuda_linear *a, linear_kind kind, cuda_stream s);
-/* `linear` by slices of both operands (sliced.cuh). */
-size_t sliced_scratch(int64_t k);
-int bitwise_launch(const cuda_linear *a, cuda_stream s);
-int bitwise_xor_launch(const cuda_linear *a, cuda_stream s);
-int split_launch(const cuda_linear *a, cuda_stream s);
 /* strategies.cu */
 const cuda_strategy *device_strategies(int *n);
 const cuda_unit *device_units(int *n);

@@ -5,6 +5,8 @@
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/tables.cuh"
 
+#include <algorithm>
+
 /* Whether the launch leaves codes of its outputs. Then a unit of work is two panels. */
 static bool job_leaves(const cuda_linear *a, linear_job *j) {
     if ((a->n_w > 1 && !a->gated) || a->w[0].n % 32 || a->two)
@@ -93,9 +95,13 @@ size_t codes_bytes(int64_t k) {
 size_t linear_scratch(int64_t n_row, int64_t k, bool two) {
     const int64_t k_pad = (k + TILE_CHUNK_K - 1) / TILE_CHUNK_K * TILE_CHUNK_K, n_col = n_row * (two ? 2 : 1);
     const int eights = n_eight((int)(n_col < MAX_CLUSTER_COLUMNS ? n_col : MAX_CLUSTER_COLUMNS));
-    const size_t own = many_scratch_bytes(k_pad, two && eights < 4 ? 4 : eights), sliced = sliced_scratch(k);
-    const size_t integers = own > sliced ? own : sliced, floats = float_scratch(n_row, k);
-    return integers > floats ? integers : floats;
+    size_t most = many_scratch_bytes(k_pad, two && eights < 4 ? 4 : eights);
+    int n;
+    const cuda_strategy *const all = device_strategies(&n);
+    for (int i = 0; i < n; i++)
+        if (all[i].row.scratch_of)
+            most = std::max(most, all[i].row.scratch_of(n_col, k));
+    return std::max(most, float_scratch(n_row, k));
 }
 
 int linear_run(linear_kernel kernel, linear_job *j, size_t others, cuda_stream s) {

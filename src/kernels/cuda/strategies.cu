@@ -3,6 +3,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
+#include "kernels/cuda/sliced/launches.h"
 
 /* ---- which products each can compute ---- */
 
@@ -27,12 +28,11 @@ static bool can_pair(const pack_format *f, int64_t n_row) {
 static bool can_cluster(const pack_format *f, int64_t n_row) {
     return can_nibbles(f, n_row) && n_row > 16;
 }
+#ifdef NIB_SLICED
 static bool can_slice(const pack_format *f, int64_t n_row) {
     return is_few(f, n_row) && f->table == PACK_TABLE_NONE && f->group >= 32;
 }
-static bool can_xor(const pack_format *f, int64_t n_row) {
-    return can_slice(f, n_row) && (f->bits == 2 || f->bits == 4);
-}
+#endif
 /* Prompt rows always use `wide`, without a choice. As a strategy it has the row counts above
  * CUDA_MAX_ROWS. */
 static bool can_wide(const pack_format *f, int64_t n_row) {
@@ -78,9 +78,10 @@ const cuda_strategy *device_strategies(int *n) {
          90,
          0},
         {{"padding.many", can_several, nullptr, 0, 0, nullptr, 0, nullptr}, launch_as<LINEAR_MANY>, 0, 0},
-        {{"split", can_slice, nullptr, 0, 0, nullptr, 0, nullptr}, split_launch, 0, 0},
-        {{"bitwise", can_slice, nullptr, 0, 0, nullptr, 0, nullptr}, bitwise_launch, 0, 0},
-        {{"bitwise.xor", can_xor, nullptr, 0, 0, nullptr, 0, nullptr}, bitwise_xor_launch, 80, 0},
+#ifdef NIB_SLICED /* the library has code for such a device */
+        {{"split", can_slice, nullptr, 0, 0, nullptr, 0, sliced_scratch}, split_launch, 0, 90},
+        {{"bitwise", can_slice, nullptr, 0, 0, nullptr, 0, sliced_scratch}, bitwise_launch, 0, 90},
+#endif
         {{"padding.wide", can_wide, nullptr, 1, MANY, nullptr, 0, nullptr}, wide_launch, 80, 0},
         {{"padding.pieces", can_pieces, nullptr, 1, MANY, nullptr, 0, nullptr}, launch_pieces, 0, 0},
     };

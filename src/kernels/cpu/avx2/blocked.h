@@ -8,7 +8,6 @@
 #ifndef NIB_KERNELS_AVX2_BLOCKED_H
 #define NIB_KERNELS_AVX2_BLOCKED_H
 
-#include "kernels/bitwise.h"
 #include "kernels/cpu/avx2/block.h"
 
 enum { ROWS_SHORT = 4 };
@@ -377,12 +376,6 @@ static bool blocked_can(const pack_format *f, int64_t n_row) {
     (void)n_row;
     const pack_format of = block_format(f);
     return f->layout == PACK_TILE && blocked_for(&of);
-}
-
-/* Not for planes with few rows: counting bits takes less time than converting them to parts
- * (cpu/avx2/bitwise.c). */
-static bool blocked_suits(const pack_format *f, int64_t n_row) {
-    return n_row > 8 || !bitwise_can(f);
 }
 
 static void blocked_run(const linear_args *a, int64_t n0, int64_t n1) {

@@ -12,8 +12,7 @@ static void install(kernel_table *t) {
     t->estimate_can = avx2_estimate_can;
 }
 
-static const strategy *const strategies[] = {&avx2_direct, &avx2_signs,   &avx2_blocked,
-                                             &avx2_split,  &avx2_bitwise, NULL};
+static const strategy *const strategies[] = {&avx2_direct, &avx2_signs, &avx2_blocked, &avx2_split, NULL};
 
 const kernel_isa kernels_avx2 = {.name = "avx2",
                                  .rank = 10,

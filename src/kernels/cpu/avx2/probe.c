@@ -1,5 +1,4 @@
-/* probe.c - measures how fast VPMADDUBSW multiplies (exactly, so weights of up to 7 bits) and PSHUFB counts
- * bits, on registers. */
+/* probe.c - measures how fast VPMADDUBSW multiplies on registers (exactly, so weights of up to 7 bits). */
 #include "kernels/cpu/avx2/avx2.h"
 #include "kernels/lanes/lanes.h"
 
@@ -41,29 +40,4 @@ static int64_t maddubs(int64_t rounds, int32_t *sink) {
     return rounds * CHAINS * QUADS * 32;
 }
 
-static int64_t and_shuffle(int64_t rounds, int32_t *sink) {
-    const __m256i count =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
-    const __m256i low = _mm256_set1_epi8(15);
-    __m256i sum[CHAINS], w = _mm256_set1_epi32(0x5a5a3c3c + (int)(rounds & 7)),
-                         x = _mm256_set1_epi32(0x0ff0f00f);
-    LANES_UNROLL
-    for (int i = 0; i < CHAINS; i++)
-        sum[i] = _mm256_setzero_si256();
-    for (int64_t r = 0; r < rounds; r++) {
-        LANES_UNROLL
-        for (int i = 0; i < CHAINS; i++) {
-            __asm__("" : "+x"(w), "+x"(x));
-            const __m256i both = _mm256_and_si256(w, x);
-            const __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
-            const __m256i n = _mm256_add_epi8(_mm256_shuffle_epi8(count, _mm256_and_si256(both, low)),
-                                              _mm256_shuffle_epi8(count, high));
-            sum[i] = _mm256_add_epi8(sum[i], n);
-        }
-    }
-    *sink ^= fold(sum);
-    return rounds * CHAINS * 256;
-}
-
-const dpr_probe avx2_probes[] = {
-    {"vpmaddubsw", 7, 8, maddubs}, {"and+pshufb", 1, 1, and_shuffle}, {NULL, 0, 0, NULL}};
+const dpr_probe avx2_probes[] = {{"vpmaddubsw", 7, 8, maddubs}, {NULL, 0, 0, NULL}};

@@ -1,15 +1,36 @@
-/* bitwise.c - planes of weights AND planes of activations, 16 rows x 32 of K at a time; VPOPCNTD counts bits.
+/* bitwise.c - the Bitwise strategy (DPR with all slices of width 1, dpr.h): planes of weights AND planes of
+ * activations, 16 rows x 32 of K at a time; VPOPCNTD counts bits.
+ *
+ * A plane of activations is 64 bits for each tile (64 of K), in the order of a plane of weights
+ * (numbers/tile.h): two dwords, each ANDed with the dword of a weight row. Weights in groups of 32 are
+ * rearranged in registers so that a dword is one group; activations are laid out for that. The top plane of
+ * the activations is their sign, so its counts are subtracted.
  *
  * The counts of all pairs of planes (i, j) with the same i + j are added in one register, so w + a - 1
  * registers hold the sums of a group. At its end they are joined from the top (twice the sum plus the next
  * one), scaled and added to y. So reconstruction and dequantization are done in registers. With up to 4 bits,
  * two panels or two rows are computed at the same time. Wider weights leave no registers for that. */
-#include "kernels/bitwise.h"
-
 #include "kernels/cpu/avx512/tile.h"
 #include "kernels/cpu/avx512pop/avx512pop.h"
 
-enum { AHEAD = 4096, MAX_SUMS = 15 };
+#include "base/num.h"
+#include "kernels/act8.h"
+
+enum { ROWS = 4, SCRATCH = STRATEGY_SCRATCH, AHEAD = 4096, MAX_SUMS = 15 };
+_Static_assert((int)SCRATCH >= (int)MAX_PACK_ROW, "the longest row that is one group must fit as 8 planes");
+
+typedef struct bit_job {
+    const linear_args *a;
+    act8_layout l;
+    const uint64_t *planes; /* [row - m0][tile - tile0][a_bits] */
+    int a_bits;
+    bool by_32; /* groups of 32: a dword of a plane is one group */
+    int64_t m0, m1, tile0, tile1;
+} bit_job;
+
+static const uint64_t *planes_at(const bit_job *j, int64_t m, int64_t tile) {
+    return j->planes + ((m - j->m0) * (j->tile1 - j->tile0) + tile - j->tile0) * j->a_bits;
+}
 
 /* Makes words of 64 codes: sorts the quads into the order of the lines, then the bytes of 8 quads to
  * [c][f]. */
@@ -117,7 +138,7 @@ LANES_INLINE void multiply(int bits, int a_bits, int np, int nt, const bit_job *
         const uint64_t *bit[2];
         LANES_UNROLL
         for (int t = 0; t < nt; t++)
-            bit[t] = bitwise_planes(j, m + t, tile);
+            bit[t] = planes_at(j, m + t, tile);
         LANES_UNROLL
         for (int p = 0; p < np; p++)
             for (int line = 0; line < 2 * bits; line++)
@@ -225,13 +246,39 @@ static void panels(const bit_job *j, const int64_t *panel, int np) {
 
 static bool can(const pack_format *f, int64_t n_row) {
     (void)n_row;
-    return bitwise_can(f);
+    return f->packing == PACK_PLANES && f->group >= 32 && f->table == PACK_TABLE_NONE &&
+           f->scale != PACK_SCALE_TWO && f->scale != PACK_SCALE_ZERO;
 }
 
+/* Computes rows [n0, n1) of the weights. It cuts the activation rows and K so that the planes of a part fit
+ * the scratch; sums are in y between two spans of K. */
 static void run(const linear_args *a, int64_t n0, int64_t n1) {
-    bitwise_run(a, n0, n1, build, panels);
+    const view *w = a->w;
+    uint64_t *planes = a->scratch;
+    bit_job j = {.a = a,
+                 .l = act_layout_of(a->q.format, w->k),
+                 .planes = planes,
+                 .a_bits = a->q.format.bits,
+                 .by_32 = w->format.group == 32};
+    const int64_t n_tile = tile_count(w->k), fit = SCRATCH / 8 / j.a_bits;
+    const int64_t rows = NUM_MAX(1, NUM_MIN(ROWS, fit / n_tile));
+    const int64_t span = n_tile <= fit / rows ? n_tile : fit / TILE_CHUNK * TILE_CHUNK;
+    for (j.m0 = 0; j.m0 < a->n_row; j.m0 = j.m1) {
+        j.m1 = NUM_MIN(a->n_row, j.m0 + rows);
+        for (j.tile0 = 0; j.tile0 < n_tile; j.tile0 = j.tile1) {
+            j.tile1 = NUM_MIN(n_tile, j.tile0 + span);
+            for (int64_t m = j.m0; m < j.m1; m++)
+                for (int64_t t = j.tile0; t < j.tile1; t++)
+                    build((const int8_t *)a->q.data + m * j.l.bytes + t * TILE_K, j.by_32, j.a_bits,
+                          planes + (planes_at(&j, m, t) - planes));
+            const int64_t p0 = n0 / PACK_PANEL, p1 = num_div_up(n1, PACK_PANEL), half = (p1 - p0) / 2;
+            for (int64_t p = p0; p < p0 + half; p++)
+                panels(&j, (const int64_t[]){p, p + half}, 2);
+            if ((p1 - p0) % 2)
+                panels(&j, (const int64_t[]){p1 - 1}, 1);
+        }
+    }
 }
 
-/* Up to about 32 rows this takes less time than converting planes to parts first (measured, W2A8). */
 const strategy avx512pop_bitwise = {
-    .name = "bitwise", .can = can, .run = run, .rule_from = 1, .rule_rows = 32, .scratch = BITWISE_SCRATCH};
+    .name = "bitwise", .can = can, .run = run, .rule_from = 1, .rule_rows = 32, .scratch = SCRATCH};

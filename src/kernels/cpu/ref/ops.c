@@ -12,7 +12,7 @@ static void install(kernel_table *t) {
     t->act_quantize = ref_act_quantize;
 }
 
-static const strategy *const strategies[] = {&ref_bitwise, &ref_scalar, NULL};
+static const strategy *const strategies[] = {&ref_scalar, NULL};
 
 const kernel_isa kernels_ref = {.name = "ref",
                                 .rank = 0,

@@ -7,7 +7,7 @@
 
 void ref_act_quantize(act_format f, const float *x, int64_t k, void *out);
 
-extern const strategy ref_scalar, ref_bitwise;
+extern const strategy ref_scalar;
 extern const dpr_probe ref_probes[];
 
 #endif

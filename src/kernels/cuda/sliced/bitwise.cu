@@ -8,16 +8,21 @@
  * Compute capability 7.5 has XOR instead of AND: popc(a & b) = (popc(a) + popc(b) - popc(a ^ b)) / 2. Over
  * all pairs the counts of b add up to the subgroup's sum of codes, which is known. Those of a add up to the
  * row's sum of codes, which one more product with zeros gives. The signed powers of j add up to -1. */
-#include "kernels/cuda/launches.h"
-#include "kernels/cuda/sliced.cuh"
+#include "kernels/cuda/sliced/launches.h"
+#include "kernels/cuda/sliced/sliced.cuh"
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+enum { XOR = true };
+#else
+enum { XOR = false };
+#endif
 
 /* d += the counts of a & b (or a ^ b), 16 rows x 256 of K x 8 columns. */
-template <bool XOR>
 __device__ __forceinline__ void mma_bits(int d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
     if constexpr (XOR)
         MMA("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc",
             "mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.xor.popc", d, a, b0, b1);
-    else /* never on 7.5 (is_xor) */
+    else
         MMA("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc",
             "mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.and.popc", d, a, b0, b1);
 }
@@ -30,7 +35,7 @@ __device__ __forceinline__ void doubled(int d[4]) {
 
 /* The counts of all planes of weights with four planes of activations: the product of the top ones in `top`,
  * the others in `low`. */
-template <int BITS, bool XOR>
+template <int BITS>
 __device__ __forceinline__ void mma_planes(const uint32_t planes[BITS][4], const uint32_t b[4][2], int low[4],
                                            int top[4]) {
 #pragma unroll
@@ -43,26 +48,17 @@ __device__ __forceinline__ void mma_planes(const uint32_t planes[BITS][4], const
 #pragma unroll
         for (int i = 0; i < BITS; i++)
             if (power - i >= 0 && power - i < 3)
-                mma_bits<XOR>(low, planes[i], b[power - i][0], b[power - i][1]);
+                mma_bits(low, planes[i], b[power - i][0], b[power - i][1]);
     }
 #pragma unroll
     for (int i = BITS - 1; i >= 0; i--) {
         if (i < BITS - 1)
             doubled(top);
-        mma_bits<XOR>(top, planes[i], b[3][0], b[3][1]);
+        mma_bits(top, planes[i], b[3][0], b[3][1]);
     }
 }
 
-/* Whether counts use XOR: if the device has no AND, or if asked to, for comparison. */
-template <bool ASKED> __device__ __forceinline__ constexpr bool is_xor() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-    return true;
-#else
-    return ASKED;
-#endif
-}
-
-template <int BITS, bool BY_XOR> struct bits_way {
+template <int BITS> struct bits_way {
     enum { BITWISE = true };
     uint32_t planes[BITS][4];
     int rows[2]; /* with XOR: the sums of the chunk's codes in rows g and g + 8 */
@@ -72,13 +68,13 @@ template <int BITS, bool BY_XOR> struct bits_way {
         chunk_load<BITS>(stage, n_tile, v);
         chunk_planes<BITS>(v, planes);
         rows[0] = rows[1] = 0;
-        if (is_xor<BY_XOR>()) {
+        if (XOR) {
             int d[4] = {0, 0, 0, 0};
 #pragma unroll
             for (int i = BITS - 1; i >= 0; i--) {
                 if (i < BITS - 1)
                     doubled(d);
-                mma_bits<is_xor<BY_XOR>()>(d, planes[i], 0, 0);
+                mma_bits(d, planes[i], 0, 0);
             }
             rows[0] = d[0];
             rows[1] = d[2];
@@ -95,7 +91,7 @@ template <int BITS, bool BY_XOR> struct bits_way {
                                   {v.x & mine, v.y & mine},
                                   {v.z & mine, v.w & mine}};
         int low[4], top[4];
-        mma_planes<BITS, is_xor<BY_XOR>()>(planes, b, low, top);
+        mma_planes<BITS>(planes, b, low, top);
 #pragma unroll
         for (int i = 0; i < 4; i++)
             d[i] = HALF ? low[i] - 8 * top[i] : low[i] + 8 * top[i];
@@ -112,7 +108,7 @@ template <int BITS, bool BY_XOR> struct bits_way {
             for (int i = 0; i < 4; i++)
                 d[i] = 16 * d[i] + low[i];
         }
-        if (is_xor<BY_XOR>())
+        if (XOR)
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 d[i] = (((1 << BITS) - 1) * m[i % 2].sum - rows[i / 2] - d[i]) / 2;
@@ -164,29 +160,16 @@ template <int BITS, bool BY_XOR> struct bits_way {
     };
 };
 
-template <int BITS> struct own_way : bits_way<BITS, false> {};
-template <int BITS> struct xor_way : bits_way<BITS, true> {};
-
 /* ---- launching ---- */
 
-static const sliced_kernels by_own = {
-    {nullptr, nullptr, sliced_one<own_way, 2>, sliced_one<own_way, 3>, sliced_one<own_way, 4>,
-     sliced_one<own_way, 5>, sliced_one<own_way, 6>, sliced_one<own_way, 7>, sliced_one<own_way, 8>},
-    {nullptr, nullptr, sliced_many<own_way, 2>, sliced_many<own_way, 3>, sliced_many<own_way, 4>,
-     sliced_many<own_way, 5>, sliced_many<own_way, 6>, sliced_many<own_way, 7>, sliced_many<own_way, 8>},
+static const sliced_kernels by_planes = {
+    {nullptr, nullptr, sliced_one<bits_way, 2>, sliced_one<bits_way, 3>, sliced_one<bits_way, 4>,
+     sliced_one<bits_way, 5>, sliced_one<bits_way, 6>, sliced_one<bits_way, 7>, sliced_one<bits_way, 8>},
+    {nullptr, nullptr, sliced_many<bits_way, 2>, sliced_many<bits_way, 3>, sliced_many<bits_way, 4>,
+     sliced_many<bits_way, 5>, sliced_many<bits_way, 6>, sliced_many<bits_way, 7>, sliced_many<bits_way, 8>},
     true,
     true};
-/* One column also uses the kernel of several, because few instances are enough for testing the arithmetic of
- * 7.5. */
-static const sliced_kernels by_xor = {{nullptr},
-                                      {nullptr, nullptr, sliced_many<xor_way, 2>, nullptr,
-                                       sliced_many<xor_way, 4>, nullptr, nullptr, nullptr, nullptr},
-                                      true,
-                                      true};
 
 int bitwise_launch(const cuda_linear *a, cuda_stream s) {
-    return sliced_launch(by_own, a, s);
-}
-int bitwise_xor_launch(const cuda_linear *a, cuda_stream s) {
-    return sliced_launch(by_xor, a, s);
+    return sliced_launch(by_planes, a, s);
 }

@@ -1,7 +1,7 @@
 /* sliced.cu - launches of products by slices of both operands; see sliced.cuh. */
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/launches.h"
-#include "kernels/cuda/sliced.cuh"
+#include "kernels/cuda/sliced/launches.h"
+#include "kernels/cuda/sliced/sliced.cuh"
 
 /* The number of columns that fit a block's shared memory beside rings of one stage; at most
  * SLICED_COLUMNS. */
@@ -25,7 +25,7 @@ static size_t shared_bytes_of(linear_job *j, size_t others, int blocks) {
     return (size_t)(ALL_WARPS * j->depth * j->stage_bytes) + others;
 }
 
-size_t sliced_scratch(int64_t k) {
+size_t sliced_scratch(int64_t, int64_t k) {
     const int64_t k_pad = (k + TILE_CHUNK_K - 1) / TILE_CHUNK_K * TILE_CHUNK_K;
     return sliced_factors_at((int)k_pad) + 2 * SLICED_COLUMNS * sizeof(float);
 }

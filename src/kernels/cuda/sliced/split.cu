@@ -5,8 +5,8 @@
  *
  * A lane's dword of a 4-bit part is an operand: 4 codes of each half of the tile. A column multiplies one
  * half; its nibbles of the other half are zeros. */
-#include "kernels/cuda/launches.h"
-#include "kernels/cuda/sliced.cuh"
+#include "kernels/cuda/sliced/launches.h"
+#include "kernels/cuda/sliced/sliced.cuh"
 
 /* d += a . b, unsigned times signed or unsigned nibbles: 16 rows x 64 of K x 8 columns. */
 template <bool SIGNED>
@@ -161,7 +161,7 @@ template <int BITS> struct split_way {
     };
 };
 
-static const sliced_kernels kernels = {
+static const sliced_kernels by_halves = {
     {nullptr, nullptr, sliced_one<split_way, 2>, sliced_one<split_way, 3>, sliced_one<split_way, 4>,
      sliced_one<split_way, 5>, sliced_one<split_way, 6>, sliced_one<split_way, 7>, sliced_one<split_way, 8>},
     {nullptr, nullptr, sliced_many<split_way, 2>, sliced_many<split_way, 3>, sliced_many<split_way, 4>,
@@ -171,5 +171,5 @@ static const sliced_kernels kernels = {
     false};
 
 int split_launch(const cuda_linear *a, cuda_stream s) {
-    return sliced_launch(kernels, a, s);
+    return sliced_launch(by_halves, a, s);
 }

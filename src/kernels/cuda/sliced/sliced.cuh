@@ -10,8 +10,8 @@
  * Column c of the instruction's 8 columns holds the c-th 32 of a chunk, and zeros elsewhere, as in the kernel
  * of one row (linear_one.cu). So one accumulator has the 8 dots of a chunk, each of which has its own
  * scale. */
-#ifndef NIB_KERNELS_CUDA_SLICED_CUH
-#define NIB_KERNELS_CUDA_SLICED_CUH
+#ifndef NIB_KERNELS_CUDA_SLICED_SLICED_CUH
+#define NIB_KERNELS_CUDA_SLICED_SLICED_CUH
 
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/linear_panels.cuh"
