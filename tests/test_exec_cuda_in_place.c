@@ -398,7 +398,7 @@ static void check_attends(const char *path) {
     for (int i = 0; i < 3; i += slow_is_thinned() ? 2 : 1) {
         const uint64_t vram = min + (all - min) / 4 * (uint64_t)i;
         nib_engine *e = must_open(path, vram);
-        const offload_split *split = engine_parts_of(e).step->backend->split;
+        const homes_split *split = engine_parts_of(e).step->backend->split;
         assert_true(split->n_attended > 0 && split->n_attended == split->n_staged && !split->n_in_place);
         must_close(e);
         late_seed = (uint32_t)i + 5;

@@ -105,7 +105,7 @@ static void make(facts *f) {
     f->q.n_gen = 1 + random_to(300);
     r->pack = random_to(5) ? 2e9 : 3e8;
     r->two_slices = 1 + random_to(100) / 100.0;
-    r->disk_read = r->disk_file = (0.3 + random_to(40) / 10.0) * 1e9;
+    r->at[PLACE_DISK].to[PLACE_RAM] = r->disk_file = (0.3 + random_to(40) / 10.0) * 1e9;
     for (int bits = 1; bits < PLAN_BITS; bits++) {
         r->many_rows[bits] = (1 + random_to(8)) * 1e10;
         r->one_row[bits] = (2 + random_to(50) / 10.0) * 1e9;

@@ -103,8 +103,8 @@ static void rates(void **state) {
     plan_rates r;
     plan_rates_of(&h, &here, 2, 1 << 20, 1 << 18, &r);
     assert_false(r.guessed);
-    assert_true(r.ram_read == 20e9); /* products read that much */
-    assert_true(r.disk_read == 2e9); /* with as many reads as the pager has, or fewer */
+    assert_true(r.at[PLACE_RAM].read == 20e9);          /* products read that much */
+    assert_true(r.at[PLACE_DISK].to[PLACE_RAM] == 2e9); /* with as many reads as the pager has, or fewer */
     assert_true(fabs(r.disk_file - 1.5e9) < 1);
     assert_true(fabs(r.disk_wait - 4096 / 4e7) < 1e-12);
     assert_true(r.one_row[4] == 16e9 && r.one_row[5] == 16e9 && r.one_row[8] == 20e9);
@@ -119,7 +119,8 @@ static void rates(void **state) {
     plan_rates_of(&own, &here, 2, 1 << 20, 1 << 20, &r);
     assert_true(r.one_row[8] == 20e9);
     plan_rates_of(NULL, &here, 2, 4096, 4096, &r);
-    assert_true(r.guessed && r.ram_read > 0 && r.disk_read > 0 && r.pack > 0 && r.op_s > 0);
+    assert_true(r.guessed && r.at[PLACE_RAM].read > 0 && r.at[PLACE_DISK].to[PLACE_RAM] > 0 && r.pack > 0 &&
+                r.op_s > 0);
 }
 
 int main(void) {

@@ -56,22 +56,21 @@ static void every_page_has_a_tier(void **state) {
     uint8_t home_of[MAX];
     for (seed = 1; seed < ROUNDS; seed++) {
         const uint32_t round = seed;
-        const int n = draw_pages(pages), n_tier = 2 + (int)draw(2);
+        const int n = draw_pages(pages), with_gpu = (int)draw(2);
         const uint64_t all = sum(pages, n);
-        const home_place three[] = {{.place = PLACE_GPU, .capacity = draw((uint32_t)all + 1)},
-                                    {.place = PLACE_RAM, .capacity = draw((uint32_t)all + 1)},
-                                    {.place = PLACE_DISK, .capacity = NIB_AUTO}};
-        const home_place *tiers = three + 3 - n_tier;
+        const uint64_t left[PLACES] = {[PLACE_GPU] = with_gpu ? draw((uint32_t)all + 1) : 0,
+                                       [PLACE_RAM] = draw((uint32_t)all + 1),
+                                       [PLACE_DISK] = NIB_AUTO};
         memset(home_of, HOME_OPEN, sizeof home_of);
-        homes_spread(pages, n, tiers, n_tier, home_of);
+        homes_spread(pages, n, left, home_of);
         uint64_t placed = 0;
-        for (int t = 0; t < n_tier; t++) {
-            const uint64_t there = homes_bytes(pages, n, home_of, tiers[t].place);
-            assert_true(there <= tiers[t].capacity);
+        for (int t = 0; t < PLACES; t++) {
+            const uint64_t there = homes_bytes(pages, n, home_of, t);
+            assert_true(there <= left[t]);
             placed += there;
         }
         assert_true(placed == all);
-        check_order(pages, n, home_of, tiers[0].place);
+        check_order(pages, n, home_of, with_gpu ? PLACE_GPU : PLACE_RAM);
         seed = round;
     }
 }
@@ -84,15 +83,14 @@ static void nothing_is_wasted(void **state) {
     for (seed = 1; seed < ROUNDS; seed++) {
         const uint32_t round = seed;
         const int n = draw_pages(pages);
-        const home_place tiers[] = {{.place = PLACE_RAM, .capacity = draw((uint32_t)sum(pages, n) + 1)},
-                                    {.place = PLACE_DISK, .capacity = NIB_AUTO}};
+        const uint64_t left[PLACES] = {[PLACE_RAM] = draw((uint32_t)sum(pages, n) + 1)};
         memset(home_of, HOME_OPEN, sizeof home_of);
-        homes_spread(pages, n, tiers, 2, home_of);
-        const uint64_t left = tiers[0].capacity - homes_bytes(pages, n, home_of, PLACE_RAM);
+        homes_spread(pages, n, left, home_of);
+        const uint64_t wasted = left[PLACE_RAM] - homes_bytes(pages, n, home_of, PLACE_RAM);
         for (int i = 0; i < n; i++) {
             const bool goes_on = i > 0 && pages[i - 1].block == pages[i].block && !pages[i - 1].table;
             if (home_of[i] == PLACE_DISK && !pages[i].table && !(goes_on && home_of[i - 1] == PLACE_DISK))
-                assert_true(pages[i].bytes > left);
+                assert_true(pages[i].bytes > wasted);
         }
         seed = round;
     }
@@ -105,10 +103,9 @@ static void decided_pages_stay(void **state) {
                                 {.block = 1, .bytes = 8192},
                                 {.block = 1, .bytes = 4096},
                                 {.block = 2, .bytes = 8192}};
-    const home_place tiers[] = {{.place = PLACE_RAM, .capacity = 16384},
-                                {.place = PLACE_DISK, .capacity = NIB_AUTO}};
+    const uint64_t left[PLACES] = {[PLACE_RAM] = 16384};
     uint8_t home_of[] = {HOME_OPEN, PLACE_DISK, PLACE_DISK, HOME_OPEN};
-    homes_spread(pages, 4, tiers, 2, home_of);
+    homes_spread(pages, 4, left, home_of);
     const uint8_t expected[] = {PLACE_RAM, PLACE_DISK, PLACE_DISK, PLACE_RAM};
     assert_memory_equal(home_of, expected, sizeof expected);
 }
@@ -127,10 +124,9 @@ static void experts_by_rank(void **state) {
                                 .leads = true,
                                 .expert = i % N,
                                 .rank = ranks[i % N]};
-    const home_place tiers[] = {{.place = PLACE_RAM, .capacity = 4 * 4096},
-                                {.place = PLACE_DISK, .capacity = NIB_AUTO}};
+    const uint64_t left[PLACES] = {[PLACE_RAM] = 4 * 4096};
     memset(home_of, HOME_OPEN, sizeof home_of);
-    homes_spread(pages, ALL, tiers, 2, home_of);
+    homes_spread(pages, ALL, left, home_of);
     for (int i = 0; i < ALL; i++)
         assert_int_equal(home_of[i], ranks[i % N] < 2 ? PLACE_RAM : PLACE_DISK);
 }

@@ -176,8 +176,8 @@ static void too_many(void **state) {
 static plan_rates rates(void) {
     plan_rates r = {.n_thread = 2,
                     .n_core = 2,
-                    .ram_read = 2e10,
-                    .disk_read = 3e9,
+                    .at[PLACE_RAM].read = 2e10,
+                    .at[PLACE_DISK].to[PLACE_RAM] = 3e9,
                     .disk_file = 2e9,
                     .disk_turn = 7e-6,
                     .disk_wait = 1e-4,

@@ -120,10 +120,9 @@ static void residency_is_belady_but_for_the_ring(void **state) {
             ring = NUM_MAX(ring, bytes[i]);
         }
         const uint64_t capacity = ring + (all - ring) * draw(100) / 100;
-        const home_place tiers[] = {{.place = PLACE_RAM, .capacity = capacity - ring},
-                                    {.place = PLACE_DISK, .capacity = NIB_AUTO}};
+        const uint64_t left[PLACES] = {[PLACE_RAM] = capacity - ring};
         const page_trace t = {bytes, score, n, uses, n};
-        homes_spread(pages, n, tiers, 2, home_of);
+        homes_spread(pages, n, left, home_of);
         const uint64_t ours = homes_bytes(pages, n, home_of, PLACE_DISK) * (PASSES - SKIP);
         const page_count best = run(&t, PAGE_BELADY, capacity), lru = run(&t, PAGE_LRU, capacity);
         assert_true(ours <= best.bytes + 3 * ring * (PASSES - SKIP));

@@ -1,6 +1,8 @@
 /* place.c - see place.h. */
 #include "base/place.h"
 
+const int place_of_kind[NIB_N_TIER] = {
+    [NIB_TIER_RAM] = PLACE_RAM, [NIB_TIER_DISK] = PLACE_DISK, [NIB_TIER_VRAM] = PLACE_GPU};
 const char *const place_names[PLACES] = {[PLACE_RAM] = "RAM", [PLACE_DISK] = "disk", [PLACE_GPU] = "VRAM"};
 
 memory_places places_of(const uint64_t caps[NIB_N_TIER]) {
@@ -9,11 +11,4 @@ memory_places places_of(const uint64_t caps[NIB_N_TIER]) {
         [PLACE_DISK] = {.kind = NIB_TIER_DISK, .capacity = caps[NIB_TIER_DISK]},
         [PLACE_GPU] = {.kind = NIB_TIER_VRAM, .index = PLACE_GPU_INDEX, .capacity = caps[NIB_TIER_VRAM]},
     }};
-}
-
-int places_find(const memory_places *t, int kind) {
-    int i = 0;
-    while (i < PLACES - 1 && t->of[i].kind != kind)
-        i++;
-    return i;
 }

@@ -24,9 +24,7 @@ typedef struct memory_places {
 
 /* The table for caps in bytes (NIB_AUTO: none). */
 memory_places places_of(const uint64_t caps[NIB_N_TIER]);
-/* The place of a kind. */
-int places_find(const memory_places *t, int kind);
-
+extern const int place_of_kind[NIB_N_TIER];   /* the table's first place of a kind */
 extern const char *const place_names[PLACES]; /* for messages: "RAM" */
 
 #endif

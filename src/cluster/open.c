@@ -51,20 +51,11 @@ static nib_status share_sizes(const engine_core *whole, shared *s, nib_error *er
     return NIB_OK;
 }
 
-/* The bound of what a rank holds, less what its program and its rows take. */
-static uint64_t cap_of(const nib_engine_options *o, const engine_core *whole) {
-    enum { RUNTIME = 8 << 20 };
-    const int64_t n_pass = NUM_MIN(o->n_batch, o->n_ctx);
-    const bool gpu = whole->kind->tier == NIB_TIER_VRAM;
-    const uint64_t cap = gpu ? o->vram : o->ram;
-    const uint64_t rows = sizes_pass_bytes(whole, n_pass, sizes_cell_rows(&whole->resolved));
-    const uint64_t beside = rows + (gpu ? 0 : RUNTIME + LEDGER_RUNTIME_MARGIN + SIZES_SLACK);
-    return cap == NIB_AUTO ? UINT64_MAX : cap - NUM_MIN(cap, beside);
-}
-
 static nib_status cut(const engine_core *whole, const nib_engine_options *o, int n_rank, cluster_stage *out,
                       nib_error *err) {
-    cluster_cut_question q = {.layout = whole->layout, .n_rank = n_rank, .cap = cap_of(o, whole)};
+    const uint64_t cap = whole->kind->tier == NIB_TIER_VRAM ? o->vram : o->ram;
+    cluster_cut_question q = {
+        .layout = whole->layout, .n_rank = n_rank, .cap = sizes_beside_rows(whole, cap)};
     NIB_TRY(sessions_bytes(whole, whole->resolved.formats, whole->resolved.n_ctx, &q.kv, err));
     return cluster_cut(&q, out, err);
 }

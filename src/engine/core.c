@@ -147,7 +147,7 @@ nib_status core_open_layout(engine_core *e, nib_error *err) {
 }
 
 int core_place(const engine_core *e) {
-    return places_find(&e->places, e->kind->tier);
+    return place_of_kind[e->kind->tier];
 }
 
 backend_setup core_backend_setup(const engine_core *e, int n_thread) {

@@ -8,9 +8,9 @@
 #include <string.h>
 
 /* Counts a layer's matrices by its products. */
-static offload_layer layer_of(const backend_setup *s, int b) {
+static homes_layer layer_of(const backend_setup *s, int b) {
     const block *of = layout_block(s->layout, b);
-    offload_layer l = {.two = s->act_bits[b] == 16};
+    homes_layer l = {.two = s->act_bits[b] == 16};
     for (int i = 0; i < of->program.n_op; i++) {
         const op *o = &of->program.ops[i];
         uint64_t bytes = 0;
@@ -29,29 +29,29 @@ static offload_layer layer_of(const backend_setup *s, int b) {
 }
 
 /* The places that a plan for a GPU has given the blocks. */
-static nib_status take_places(const layout *lay, offload_question *q, nib_error *err) {
+static nib_status take_places(const layout *lay, homes_question *q, nib_error *err) {
     const layout_place *from = layout_places(lay);
     bool on_gpu = false;
     for (int b = 0; from && b < q->n_block; b++)
         on_gpu = on_gpu || from[b].on_gpu;
     if (!on_gpu)
         return NIB_OK;
-    q->places = mem_calloc((size_t)q->n_block, sizeof *q->places);
-    q->kept = mem_calloc((size_t)q->n_block, sizeof *q->kept);
-    if (!q->places || !q->kept)
-        return nib_fail_nomem(err, (size_t)q->n_block * sizeof *q->kept, "the blocks' places");
+    q->given = mem_calloc((size_t)q->n_block, sizeof *q->given);
+    if (!q->given)
+        return nib_fail_nomem(err, (size_t)q->n_block * sizeof *q->given, "the blocks' places");
     for (int b = 1; b < q->n_block; b++) {
         const bool resident = from[b].in_vram && !layout_place_is_cut(&from[b]);
-        q->places[b] = layout_is_left_out(lay, b) || resident ? OFFLOAD_RESIDENT
-                       : from[b].on_gpu                       ? OFFLOAD_STREAMED
-                                                              : OFFLOAD_IN_PLACE;
-        q->kept[b] = from[b].bytes[0][PLACE_GPU] + from[b].bytes[1][PLACE_GPU];
+        const uint64_t kept = from[b].bytes[0][PLACE_GPU] + from[b].bytes[1][PLACE_GPU];
+        q->given[b].kind = layout_is_left_out(lay, b) || resident ? HOME_RESIDENT
+                           : from[b].on_gpu                       ? HOME_STREAMED
+                                                                  : HOME_IN_PLACE;
+        q->given[b].away = q->blocks[b].bytes - NUM_MIN(kept, q->blocks[b].bytes);
     }
     return NIB_OK;
 }
 
 /* The facts of the weights: their bytes, by the store; what a layer's products take; and a plan's places. */
-static nib_status add_weights(const device_store *s, const backend_setup *setup, offload_question *out,
+static nib_status add_weights(const device_store *s, const backend_setup *setup, homes_question *out,
                               nib_error *err) {
     const uint64_t *bytes = device_store_matrices(s, &out->n_matrix);
     const size_t n = (size_t)out->n_matrix;
@@ -70,7 +70,7 @@ static nib_status add_weights(const device_store *s, const backend_setup *setup,
 }
 
 nib_status engine_device_ask(const engine_core *e, backend *open, const backend_setup *setup,
-                             const backend_rows *rows, uint64_t cap, offload_question *out, nib_error *err) {
+                             const backend_rows *rows, uint64_t cap, homes_question *out, nib_error *err) {
     device_store *s = NULL;
     nib_status status = e->kind->share(open, setup, rows, cap, out, err);
     if (status == NIB_OK)
@@ -89,7 +89,7 @@ static nib_status share(const engine_core *e, backend *by, const backend_rows *r
     engine_rates(e, 0, 0, &rates);
     NIB_TRY(
         engine_device_ask(e, by, &setup, rows, ledger_free(e->ledger, by->device->place), &d->share, err));
-    NIB_TRY(offload_split_make(&d->share, &rates, &d->split, err));
+    NIB_TRY(homes_split_make(&d->share, &rates, &d->split, err));
     by->share = &d->share;
     by->split = &d->split;
     by->kept[by->device->place] = d->split.device_kv;
@@ -136,7 +136,7 @@ nib_status engine_device_take(const engine_core *e, const backend *by, engine_de
 
 void engine_device_close(engine_device *d) {
     device_store_close(d->store);
-    offload_question_clear(&d->share);
-    offload_split_clear(&d->split);
+    homes_question_clear(&d->share);
+    homes_split_clear(&d->split);
     *d = (engine_device){.store = NULL};
 }

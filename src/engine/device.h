@@ -1,20 +1,20 @@
 /* device.h - the weights on a device whose kernels cannot read host memory: what is asked of the back end,
- * decided (plan/offload.h) and opened (weights/device_store.h). */
+ * decided (plan/homes.h) and opened (weights/device_store.h). */
 #ifndef NIB_ENGINE_DEVICE_H
 #define NIB_ENGINE_DEVICE_H
 
 #include "engine/core.h"
 
 typedef struct engine_device {
-    offload_question share; /* cleared: the whole device is free, as the check back end's */
-    offload_split split;
+    homes_question share; /* cleared: the whole device is free, as the check back end's */
+    homes_split split;
     device_store *store; /* NULL: the back end computes in host memory */
 } engine_device;
 
-/* Gathers the facts for offload_split_make, with `cap` bytes of the device's memory (NIB_AUTO: no cap). open:
+/* Gathers the facts for homes_split_make, with `cap` bytes of the device's memory (NIB_AUTO: no cap). open:
  * the open back end; NULL: one that is not open, with this setup. Errors as backend_kind.share. */
 nib_status engine_device_ask(const engine_core *e, backend *open, const backend_setup *setup,
-                             const backend_rows *rows, uint64_t cap, offload_question *out, nib_error *err);
+                             const backend_rows *rows, uint64_t cap, homes_question *out, nib_error *err);
 
 /* Decides for an open back end, beside the memory for these rows, and gives it the decision and the store
  * (backend.share, split, kept, store), whose memory is not taken yet. The message of NIB_E_NOFIT has the

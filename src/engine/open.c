@@ -73,7 +73,7 @@ static nib_status reserve_rows(nib_engine *e, const engine_internal *internal, u
 
 /* Logs that a requested shortlist is not used. */
 static void say_if_whole(const nib_engine *e) {
-    const offload_split *split = e->backend->split;
+    const homes_split *split = e->backend->split;
     if (e->core.requested.shortlist == NIB_SHORTLIST_ON && e->core.requested.n_best &&
         !e->core.resolved.n_best && !(split && split->has_sketch))
         log_line(&e->core.log,

@@ -2,7 +2,7 @@
 #include "engine/rates.h"
 
 #include "base/mem.h"
-#include "plan/rates.h"
+#include "profile/hardware.h"
 
 void engine_rates(const engine_core *e, uint64_t page, uint64_t part, plan_rates *out) {
     machine here;

@@ -32,6 +32,7 @@ enum {
     DEVICE_ROWS = 512,  /* rows with a window that a device under a cap attends to together: enough for it */
     STEP = 16,          /* rows are added in steps of this size */
     ENOUGH_DRAFTS = 32, /* rows of logits of all sequences with their proposed tokens */
+    RUNTIME = 8 << 20,  /* bytes of a process before it opens a model */
     MIN_CELL = 8,
     MIN_PASS = 32
 };
@@ -76,6 +77,14 @@ static bool reads_again(const engine_core *e) {
 uint64_t sizes_pass_bytes(const engine_core *e, int64_t n_pass, int64_t n_cell) {
     const backend_setup setup = core_backend_setup(e, e->resolved.n_thread);
     return e->kind->row_bytes(&setup, &(backend_rows){n_pass, n_cell, sizes_logits_rows(e), 0}, 0, NULL);
+}
+
+uint64_t sizes_beside_rows(const engine_core *e, uint64_t cap) {
+    const settings *s = &e->resolved;
+    const uint64_t rows = sizes_pass_bytes(e, NUM_MIN(s->n_batch, s->n_ctx), sizes_cell_rows(s));
+    const uint64_t beside =
+        rows + (e->kind->tier == NIB_TIER_RAM ? RUNTIME + LEDGER_RUNTIME_MARGIN + SIZES_SLACK : 0);
+    return cap == NIB_AUTO ? NIB_AUTO : cap - NUM_MIN(cap, beside);
 }
 
 bool sizes_will_stream(const engine_core *e, const pager_need *need, uint64_t before, uint64_t after) {

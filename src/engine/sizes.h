@@ -28,6 +28,9 @@ bool sizes_hold_all(engine_core *e, uint64_t more);
 uint64_t sizes_free_ram(const engine_core *e);
 /* Bytes that are promised for the activations of passes with these rows. */
 uint64_t sizes_pass_bytes(const engine_core *e, int64_t n_pass, int64_t n_cell);
+/* Bytes of such a cap, where the back end computes, beside the program and the rows of a pass; NIB_AUTO: no
+ * cap. */
+uint64_t sizes_beside_rows(const engine_core *e, uint64_t cap);
 /* Whether some weights will be streamed. before: bytes charged before the weights are loaded, beside the
  * staging of loading; after: bytes charged after loading, when the staging is free. */
 bool sizes_will_stream(const engine_core *e, const pager_need *need, uint64_t before, uint64_t after);

@@ -155,15 +155,14 @@ static nib_status place_some(placing *w, uint64_t min, nib_error *err) {
     const bool capped = ledger_cap(l, PLACE_RAM) != NIB_AUTO;
     NIB_TRY(pager_source(w->pager, capped ? ledger_free(l, PLACE_RAM) - min : NIB_AUTO, err));
     const uint64_t free_bytes = capped ? ledger_free(l, PLACE_RAM) - min : NIB_AUTO;
-    const home_place places[] = {{.place = PLACE_RAM, .capacity = free_bytes},
-                                 {.place = PLACE_DISK, .capacity = NIB_AUTO}};
+    const uint64_t left[PLACES] = {[PLACE_RAM] = free_bytes};
     if (layout_homes(w->e->layout))
         return check_plan(w, free_bytes, err);
     memset(w->home_of, HOME_OPEN, (size_t)w->n_page);
     leave_to_device(w);
     NIB_TRY(load_popularity(w, err));
     rank_experts(w);
-    homes_spread(w->pages, w->n_page, places, NUM_COUNT(places), w->home_of);
+    homes_spread(w->pages, w->n_page, left, w->home_of);
     say_if_few(w);
     return w->e->resolved.residuals_in_ram ? check_residuals(w, err) : NIB_OK;
 }

@@ -46,7 +46,7 @@ typedef struct backend_setup {
     bool a16;                /* some blocks have 16 */
     bool fuse;               /* execute the programs' rewrites (op.fuse); the answers are the same */
     int max_layers;          /* maximum number of layers whose weights a device keeps; 0: as many as fit */
-    int n_attended;          /* of a plan that is followed (offload_question.n_attended) */
+    int n_attended;          /* of a plan that is followed (homes_question.n_attended) */
     bool sliced;             /* float weights by slices (linear_args.sliced), if supported */
     kv_formats kv;           /* of keys and values, with which backend_rows.n_kept was computed */
     int64_t k_chunk;         /* channels of each 1,024 that get residuals (exec/residuals.h); 0: none */
@@ -141,12 +141,12 @@ typedef struct backend_kind {
      * bytes of these that a pass of n_row rows makes resident. It has no side effects. */
     uint64_t (*row_bytes)(const backend_setup *s, const backend_rows *rows, int64_t n_row, uint64_t *touched);
     /* For a device whose memory is shared by weights and the back end: gives the facts for
-     * offload_split_make, for these rows and a cap of `cap` bytes (NIB_AUTO: no cap), except those of
+     * homes_split_make, for these rows and a cap of `cap` bytes (NIB_AUTO: no cap), except those of
      * weights. open: the open back end; NULL: there is none, with this setup; without a device the sizes are
      * guesses. NIB_E_DEVICE: there is neither a device nor a cap, or the device cannot compute the model.
      * NULL: the back end computes in host memory, or its device has room for anything. */
     nib_status (*share)(backend *open, const backend_setup *s, const backend_rows *rows, uint64_t cap,
-                        offload_question *out, nib_error *err);
+                        homes_question *out, nib_error *err);
     /* Allocates the memory for rows, and frees that of an earlier call. The engine has set `split` and
      * `store`. */
     nib_status (*reserve)(backend *b, const backend_rows *rows, nib_error *err);
@@ -185,7 +185,7 @@ typedef struct backend_kind {
     nib_status (*spans_stop)(backend *b, nib_span *out, size_t *n, size_t *n_dropped, nib_error *err);
 
     /* OP_SHORTLIST (exec/shortlist.h). shortlist_bytes is NULL if it is not supported. Then heads are
-     * computed as a whole, or by a sketch if the back end decides so (offload_split.has_sketch). */
+     * computed as a whole, or by a sketch if the back end decides so (homes_split.has_sketch). */
     bool (*shortlist_bytes)(const layout *lay, int n_thread, int n_best, uint64_t *bytes, uint64_t *staging);
     nib_status (*shortlist_open)(backend *b, int n_best, const canceller *cancel, uint64_t *n_read,
                                  nib_error *err);
@@ -205,10 +205,10 @@ struct backend {
                              NULL: all are in the memory of `device` */
     device *host;
     /* Set by the engine before `reserve` (engine/device.h). */
-    const offload_question *share; /* how a device's memory is shared; NULL: it is not */
-    const offload_split *split;    /* the same, decided */
-    uint64_t kept[PLACES];         /* if `split` is set: the bytes of rows.n_kept in each place */
-    device_store *store;           /* where weights are acquired; NULL: in host memory */
+    const homes_question *share; /* how a device's memory is shared; NULL: it is not */
+    const homes_split *split;    /* the same, decided */
+    uint64_t kept[PLACES];       /* if `split` is set: the bytes of rows.n_kept in each place */
+    device_store *store;         /* where weights are acquired; NULL: in host memory */
     /* True: prompt rows and generated rows (segment.generated) have different kernels. The last bits of a row
      * depend on its role, and on no other row. A pass may have rows of both roles, a visit has rows of one.
      * False: all rows have the same bits. It is decided when memory is first reserved, like `split`. */

@@ -2,7 +2,6 @@
 #include "plan/planner.h"
 
 #include "base/num.h"
-#include "plan/rates.h"
 #include "plan/homes.h"
 #include "weights/visit_pages.h"
 
@@ -23,7 +22,7 @@ static double asym_seconds(const plan_rates *r, double bytes) {
  * experts' pages are the first to be missing in memory. */
 static double bytes_read(const plan_block_facts *f, const plan_choice *c, double bytes, double n_row) {
     const double chosen = NUM_MIN(bytes, (double)c->chosen_bytes);
-    return offload_read_bytes(bytes, chosen, f->expert_share, n_row);
+    return homes_read_bytes(bytes, chosen, f->expert_share, n_row);
 }
 
 double plan_block_seconds(const plan_question *q, int b, int choice, int activation) {
@@ -33,19 +32,20 @@ double plan_block_seconds(const plan_question *q, int b, int choice, int activat
         return plan_device_block_seconds(q, b, choice);
     const double bytes = bytes_read(f, c, (double)c->bytes, 1);
     const double kernel = bytes / q->rates.one_row[c->bits] * (c->bits ? slices(q, activation) : 1);
-    return NUM_MAX(kernel, bytes / q->rates.ram_read) + asym_seconds(&q->rates, (double)c->asym_bytes) +
-           (f->n_op + c->more_op) * q->rates.op_s;
+    return NUM_MAX(kernel, bytes / q->rates.at[PLACE_RAM].read) +
+           asym_seconds(&q->rates, (double)c->asym_bytes) + (f->n_op + c->more_op) * q->rates.op_s;
 }
 
 static double attention_seconds(const plan_question *q, const plan_cache *cache, double n_position) {
-    const double moved = (double)cache->position * n_position / q->rates.ram_read;
+    const double moved = (double)cache->position * n_position / q->rates.at[PLACE_RAM].read;
     return NUM_MAX(moved, (double)q->attention_macs * n_position / q->rates.many_rows[0]);
 }
 
 double plan_fixed_seconds(const plan_question *q, const plan_cache *cache, bool streamed) {
     const plan_rates *r = &q->rates;
     const double middle = (double)q->n_prompt + (double)q->n_gen / 2;
-    const double sketch = (double)q->sketch_bytes / NUM_MIN(r->one_row[q->sketch_bits], r->ram_read);
+    const double sketch =
+        (double)q->sketch_bytes / NUM_MIN(r->one_row[q->sketch_bits], r->at[PLACE_RAM].read);
     return attention_seconds(q, cache, middle) + sketch +
            (streamed ? (q->row_waits + q->best_waits) * r->disk_wait : 0);
 }
@@ -59,27 +59,13 @@ static double turn_seconds(const plan_question *q, bool packed) {
 
 double plan_disk_seconds(const plan_question *q, bool packed) {
     const plan_rates *r = &q->rates;
-    return packed ? 1 / r->disk_read + turn_seconds(q, true)
+    return packed ? 1 / r->at[PLACE_DISK].to[PLACE_RAM] + turn_seconds(q, true)
                   : NUM_MAX(1 / r->disk_file + turn_seconds(q, false), 1 / r->pack);
 }
 
-/* Seconds that packing a byte takes from the computing threads. */
-static double stolen_share(const plan_rates *r, bool packed) {
+double plan_stolen_seconds(const plan_rates *r, bool packed) {
     /* the reader thread packs; if every core computes, it takes its share of them */
     return packed || r->n_thread < r->n_core ? 0 : 1 / r->pack / r->n_core;
-}
-
-int plan_places(const plan_question *q, uint64_t capacity, bool streamed, bool packed,
-                home_place out[PLACES]) {
-    const plan_rates *r = &q->rates;
-    out[0] = (home_place){.place = PLACE_RAM, .capacity = capacity};
-    if (!streamed)
-        return 1;
-    out[1] = (home_place){.place = PLACE_DISK,
-                          .capacity = NIB_AUTO,
-                          .link_s = plan_disk_seconds(q, packed),
-                          .busy_s = stolen_share(r, packed)};
-    return 2;
 }
 
 /* ---- passes of a prompt ---- */
@@ -279,20 +265,20 @@ static double work_read(const learned_work *w) {
 
 static double work_compute(const plan_rates *r, const learned_work *w, bool packed) {
     double s = w->n_op * r->op_s + asym_seconds(r, w->asym_bytes) +
-               NUM_MAX(w->cache_bytes / r->ram_read, w->cache_macs / r->many_rows[0]);
+               NUM_MAX(w->cache_bytes / r->at[PLACE_RAM].read, w->cache_macs / r->many_rows[0]);
     for (int sixteen = 0; sixteen < 2; sixteen++)
         for (int bits = 0; bits < LEARNED_BITS; bits++) {
             const double slices = sixteen && bits ? r->two_slices : 1;
-            s += w->bytes[sixteen][bits] * NUM_MAX(slices / r->one_row[bits], 1 / r->ram_read);
+            s += w->bytes[sixteen][bits] * NUM_MAX(slices / r->one_row[bits], 1 / r->at[PLACE_RAM].read);
         }
-    return s + w->n_wait * r->disk_wait + w->pack_bytes * stolen_share(r, packed);
+    return s + w->n_wait * r->disk_wait + w->pack_bytes * plan_stolen_seconds(r, packed);
 }
 
 static double work_reading(const plan_rates *r, const learned_work *w, bool packed) {
     if (w->read_bytes <= 0)
-        return w->disk_bytes / (packed ? r->disk_read : r->disk_file);
+        return w->disk_bytes / (packed ? r->at[PLACE_DISK].to[PLACE_RAM] : r->disk_file);
     const double bytes_s = r->n_disk ? plan_disk_rate(r, w->read_bytes)
-                           : packed  ? r->disk_read
+                           : packed  ? r->at[PLACE_DISK].to[PLACE_RAM]
                                      : r->disk_file;
     return w->disk_bytes * (1 / bytes_s + r->disk_turn / w->read_bytes);
 }
@@ -370,10 +356,10 @@ void plan_predict(const plan_question *q, const plan_decision *d, plan_predictio
     plan_work_of(q, d, &w);
     const double reading = work_reading(r, &w, d->packed), packing = w.pack_bytes / r->pack;
     out->disk_s = NUM_MAX(reading, packing);
-    out->ram_s = work_read(&w) / r->ram_read;
+    out->ram_s = work_read(&w) / r->at[PLACE_RAM].read;
     out->compute_s = work_compute(r, &w, d->packed);
     out->tok_s = 1 / NUM_MAX(plan_work_seconds(r, &w, d->packed), 1e-12);
-    out->ttft_s = first_token(q, d, out->disk_s, w.pack_bytes * stolen_share(r, d->packed));
+    out->ttft_s = first_token(q, d, out->disk_s, w.pack_bytes * plan_stolen_seconds(r, d->packed));
     out->ram_bytes = (uint64_t)work_read(&w);
     out->disk_bytes = (uint64_t)w.disk_bytes;
     out->guessed = r->guessed;

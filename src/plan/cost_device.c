@@ -29,41 +29,43 @@ static double bytes_of(const plan_question *q, int b) {
 static double read_bytes(const plan_question *q, int b, int choice) {
     const plan_block_facts *f = &q->blocks[b];
     const double all = bytes_of(q, b);
-    return offload_read_bytes(all, NUM_MIN(all, (double)f->choices[choice].chosen_bytes), f->expert_share, 1);
+    return homes_read_bytes(all, NUM_MIN(all, (double)f->choices[choice].chosen_bytes), f->expert_share, 1);
 }
 
 /* Bytes of block b that cross the link for a pass. */
 static double away(const plan_question *q, int b) {
-    return b > 0 ? (double)q->split->away[b] : 0;
+    return b > 0 ? (double)q->split->of[b].away : 0;
 }
 
 bool plan_is_resident_on_gpu(const plan_question *q, int b) {
-    return q->split && b > 0 && q->split->place[b] == OFFLOAD_RESIDENT;
+    return q->split && b > 0 && q->split->of[b].kind == HOME_RESIDENT;
 }
 
 bool plan_is_on_gpu(const plan_question *q, int b) {
-    return q->split && b > 0 && q->split->place[b] != OFFLOAD_IN_PLACE;
+    return q->split && b > 0 && q->split->of[b].kind != HOME_IN_PLACE;
 }
 
 uint64_t plan_bytes_on_gpu(const plan_question *q, int b, uint64_t all) {
     if (!plan_is_on_gpu(q, b))
         return 0;
-    return plan_is_resident_on_gpu(q, b) ? all : NUM_MIN(all, q->device->blocks[b].bytes - q->split->away[b]);
+    return plan_is_resident_on_gpu(q, b) ? all
+                                         : NUM_MIN(all, q->device->blocks[b].bytes - q->split->of[b].away);
 }
 
 double plan_device_block_seconds(const plan_question *q, int b, int choice) {
     const double bytes = (double)q->blocks[b].choices[choice].bytes;
     if (b == 0) /* the embedding: rows are looked up */
         return q->blocks[b].n_op * q->rates.op_s;
-    const double own = offload_read_bytes(bytes, (double)q->blocks[b].choices[choice].chosen_bytes,
-                                          q->blocks[b].expert_share, 1);
-    return NUM_MAX(read_bytes(q, b, choice), own) / q->rates.vram_read + launches(q, b) +
-           (bytes_of(q, b) > 0 ? bytes * away(q, b) / bytes_of(q, b) / q->rates.link : 0);
+    const double own = homes_read_bytes(bytes, (double)q->blocks[b].choices[choice].chosen_bytes,
+                                        q->blocks[b].expert_share, 1);
+    return NUM_MAX(read_bytes(q, b, choice), own) / q->rates.at[PLACE_GPU].read + launches(q, b) +
+           (bytes_of(q, b) > 0 ? bytes * away(q, b) / bytes_of(q, b) / q->rates.at[PLACE_RAM].to[PLACE_GPU]
+                               : 0);
 }
 
 double plan_device_prompt_seconds(const plan_question *q, int b) {
     const double many = (double)q->n_prompt * (double)q->blocks[b].macs / q->rates.vram_macs;
-    return (q->blocks[b].is_layer ? many : 0) + away(q, b) / q->rates.link;
+    return (q->blocks[b].is_layer ? many : 0) + away(q, b) / q->rates.at[PLACE_RAM].to[PLACE_GPU];
 }
 
 /* The parts of the KV cache that the processor reads in its own layers and in those of the GPU, and that come
@@ -72,13 +74,13 @@ typedef struct cache_parts {
     double in_place, staged, attended;
 } cache_parts;
 static cache_parts cache_parts_of(const plan_question *q) {
-    const offload_question *of = q->device;
+    const homes_question *of = q->device;
     cache_parts p = {0, 0, 0};
     for (int b = 0; b < of->n_block && of->page > 0; b++) {
         const double share = (double)of->blocks[b].cache / (double)of->page;
-        p.in_place += q->split->place[b] == OFFLOAD_IN_PLACE ? share : 0;
-        p.staged += q->split->staged[b] && !q->split->attended[b] ? share : 0;
-        p.attended += q->split->attended[b] ? share : 0;
+        p.in_place += q->split->of[b].kind == HOME_IN_PLACE ? share : 0;
+        p.staged += q->split->of[b].staged && !q->split->of[b].attended ? share : 0;
+        p.attended += q->split->of[b].attended ? share : 0;
     }
     return p;
 }
@@ -103,14 +105,13 @@ static int owner_of(const plan_question *q, int b) {
 
 static void add_block(const plan_question *q, const plan_decision *d, int b, device_work *w) {
     const plan_choice *c = &q->blocks[b].choices[d->choice[b]];
-    if (q->split->place[b] == OFFLOAD_IN_PLACE || b == 0) {
+    if (q->split->of[b].kind == HOME_IN_PLACE || b == 0) {
         w->cpu_s += plan_block_seconds(q, b, d->choice[b], d->activation[b]);
         w->ram +=
-            b ? offload_read_bytes((double)c->bytes, (double)c->chosen_bytes, q->blocks[b].expert_share, 1)
-              : 0;
+            b ? homes_read_bytes((double)c->bytes, (double)c->chosen_bytes, q->blocks[b].expert_share, 1) : 0;
     } else {
         const double read = read_bytes(q, b, d->choice[b]);
-        w->gpu_s += read / q->rates.vram_read + launches(q, b);
+        w->gpu_s += read / q->rates.at[PLACE_GPU].read + launches(q, b);
         w->vram += read;
         w->link += away(q, b);
     }
@@ -125,7 +126,7 @@ static void add_block(const plan_question *q, const plan_decision *d, int b, dev
 
 /* Bytes of keys and values a second to which the processor attends. */
 static double attend_rate(const plan_question *q) {
-    return q->device->newest ? q->rates.attend_codes : q->rates.ram_read;
+    return q->device->newest ? q->rates.attend_codes : q->rates.at[PLACE_RAM].read;
 }
 
 static device_work work_of(const plan_question *q, const plan_decision *d) {
@@ -139,10 +140,10 @@ static device_work work_of(const plan_question *q, const plan_decision *d) {
             add_block(q, d, v.block, &w);
     const double here = part.in_place + part.attended;
     w.vram += cache * (1 - here);
-    w.gpu_s += cache * (1 - here) / q->rates.vram_read;
+    w.gpu_s += cache * (1 - here) / q->rates.at[PLACE_GPU].read;
     w.link += cache * part.staged;
     w.ram += cache * here + w.link;
-    w.cpu_s += cache * part.in_place / q->rates.ram_read + cache * part.attended / attend_rate(q);
+    w.cpu_s += cache * part.in_place / q->rates.at[PLACE_RAM].read + cache * part.attended / attend_rate(q);
     return w;
 }
 
@@ -158,9 +159,10 @@ static double seconds_of_pass(const plan_question *q, const plan_decision *d, do
         const double macs = f->is_layer ? (double)f->macs : 0;
         if (d->choice[v.block] < 0)
             continue;
-        gpu += NUM_MAX(bytes_of(q, v.block) / r->vram_read, rows * macs / (r->vram_macs * LAYER_SHARE)) +
+        gpu += NUM_MAX(bytes_of(q, v.block) / r->at[PLACE_GPU].read,
+                       rows * macs / (r->vram_macs * LAYER_SHARE)) +
                launches(q, v.block);
-        link += away(q, v.block) / r->link;
+        link += away(q, v.block) / r->at[PLACE_RAM].to[PLACE_GPU];
     }
     gpu += rows * (done + rows / 2) * (double)q->attention_macs / (r->vram_macs * ATTENTION_SHARE);
     return NUM_MAX(gpu, link) + APART * NUM_MIN(gpu, link);
@@ -196,11 +198,11 @@ void plan_device_predict(const plan_question *q, const plan_decision *d, plan_pr
                          const char **binds) {
     const plan_rates *r = &q->rates;
     const device_work w = work_of(q, d);
-    const double reading = w.disk / (d->packed ? r->disk_read : r->disk_file);
+    const double reading = w.disk / (d->packed ? r->at[PLACE_DISK].to[PLACE_RAM] : r->disk_file);
     const double packing = d->packed ? 0 : w.packed / r->pack;
     out->disk_s = NUM_MAX(reading, packing);
-    out->ram_s = w.ram / r->ram_read;
-    out->link_s = w.link / r->link;
+    out->ram_s = w.ram / r->at[PLACE_RAM].read;
+    out->link_s = w.link / r->at[PLACE_RAM].to[PLACE_GPU];
     out->gpu_s = w.gpu_s;
     out->compute_s = w.cpu_s;
     const double longest = NUM_MAX(NUM_MAX(w.gpu_s + w.cpu_s, out->link_s), NUM_MAX(out->ram_s, out->disk_s));

@@ -195,12 +195,13 @@ static bool is_elsewhere(const plan_question *q, const plan_decision *d, const p
 }
 
 /* Makes as many of the pages that products read resident as fit. */
-static void spread(const maker *m, plan_decision *d, const home_place *tiers, int n_tier) {
+static void spread(const maker *m, plan_decision *d, uint64_t capacity) {
     const plan_question *q = m->q;
+    const uint64_t left[PLACES] = {[PLACE_RAM] = capacity};
     if (!knows_pages(q, d)) {
         for (int b = 0; b < q->n_block; b++)
             m->bytes[b] = bytes_of(q, d, b) - bytes_on_gpu(q, d, b);
-        homes_share(m->bytes, q->n_block, tiers[0].capacity, d->kept);
+        homes_share(m->bytes, q->n_block, capacity, d->kept);
         keep_on_gpu(q, d);
         return;
     }
@@ -209,10 +210,10 @@ static void spread(const maker *m, plan_decision *d, const home_place *tiers, in
     for (int i = 0; i < q->n_page; i++)
         m->home_of[i] =
             is_elsewhere(q, d, &q->pages[i], &m->bytes[q->pages[i].block]) ? PLACE_DISK : HOME_OPEN;
-    homes_spread(q->pages, q->n_page, tiers, n_tier, m->home_of);
+    homes_spread(q->pages, q->n_page, left, m->home_of);
     memset(d->kept, 0, (size_t)q->n_block * sizeof *d->kept);
     for (int i = 0; i < q->n_page; i++)
-        if (m->home_of[i] == tiers[0].place && !q->pages[i].table)
+        if (m->home_of[i] == PLACE_RAM && !q->pages[i].table)
             d->kept[q->pages[i].block] += q->pages[i].bytes;
     keep_on_gpu(q, d);
 }
@@ -240,12 +241,9 @@ static uint64_t capacity_of(const plan_question *q, const which *w) {
     return q->cap[NIB_TIER_RAM] > others ? q->cap[NIB_TIER_RAM] - others : 0;
 }
 
-static choose_problem problem_of(maker *m, const which *w, double before_reads, home_place *tiers,
-                                 int *n_tier) {
+static choose_problem problem_of(maker *m, const which *w, double before_reads, uint64_t capacity) {
     const plan_question *q = m->q;
-    const uint64_t capacity = capacity_of(q, w);
     const double halves = q->split ? 1 : PLAN_BY_HALVES; /* of tokens alone */
-    *n_tier = plan_places(q, capacity, w->streamed, w->packed, tiers);
     choose_problem p = {.options = m->options,
                         .first = m->first,
                         .n_block = q->n_block,
@@ -256,18 +254,16 @@ static choose_problem problem_of(maker *m, const which *w, double before_reads, 
                         .max_loss = q->max_loss - w->lost,
                         .max_time = q->speed > 0 ? 1 / q->speed : INFINITY,
                         .max_node = MAX_NODE};
-    uint64_t before = 0;
-    for (int t = 1; t < *n_tier; t++) {
-        before += tiers[t - 1].capacity;
-        p.tiers[p.n_tier++] = (choose_tier){(double)before, halves * tiers[t].link_s, tiers[t].busy_s};
-    }
+    if (w->streamed)
+        p.tiers[p.n_tier++] = (choose_tier){(double)capacity, halves * plan_disk_seconds(q, w->packed),
+                                            plan_stolen_seconds(&q->rates, w->packed)};
     return p;
 }
 
-static void make_decision(maker *m, const which *w, const home_place *tiers, int n_tier, plan_decision *d) {
+static void make_decision(maker *m, const which *w, uint64_t capacity, plan_decision *d) {
     read_back(m, d);
     if (w->streamed)
-        spread(m, d, tiers, n_tier);
+        spread(m, d, capacity);
 }
 
 /* ---- all cases ---- */
@@ -320,8 +316,7 @@ static bool offer(maker *m, const plan_decision *trial, const choose_result *r, 
 static nib_status solve(maker *m, const which *w, plan_decision *trial, plan_decision *best,
                         plan_outcome *out, bool *fits, nib_error *err) {
     const plan_question *q = m->q;
-    home_place tiers[PLACES];
-    int n_tier;
+    const uint64_t capacity = capacity_of(q, w);
     *fits = false;
     /* streaming needs its ring, even when nothing is kept */
     if (w->streamed && q->cap[NIB_TIER_RAM] < plan_ram_beside(q, &q->caches[0], true, w->packed, 0))
@@ -331,12 +326,12 @@ static nib_status solve(maker *m, const which *w, plan_decision *trial, plan_dec
     trial->cache = &q->caches[0];
     const double reads = q->speed > 0 ? 0 : time_prompt(m, trial);
     list_ways(m, w->streamed, w->packed);
-    choose_problem p = problem_of(m, w, reads, tiers, &n_tier);
+    choose_problem p = problem_of(m, w, reads, capacity);
     choose_result r, less;
     NIB_TRY(choose(&p, m->picked, &r, err));
     if (!r.found)
         return NIB_OK;
-    make_decision(m, w, tiers, n_tier, trial);
+    make_decision(m, w, capacity, trial);
     *fits = offer(m, trial, &r, best, out);
     p.max_time = r.time * (1 + SAME_TIME / 2);
     if (q->speed > 0 || r.loss <= 0)
@@ -344,7 +339,7 @@ static nib_status solve(maker *m, const which *w, plan_decision *trial, plan_dec
     NIB_TRY(choose(&p, m->picked, &less, err));
     if (!less.found || !(less.loss < r.loss))
         return NIB_OK;
-    make_decision(m, w, tiers, n_tier, trial);
+    make_decision(m, w, capacity, trial);
     *fits = offer(m, trial, &r, best, out) || *fits;
     return NIB_OK;
 }

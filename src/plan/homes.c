@@ -79,9 +79,9 @@ static uint64_t fill_experts(const filler *f, int place, uint64_t capacity) {
     return filled;
 }
 
-static void fill_place(const filler *f, const home_place *at) {
+static void fill_place(const filler *f, int place, uint64_t capacity) {
     const uint64_t total = open_bytes(f, 0, f->n_page);
-    const double share = total ? NUM_MIN((double)at->capacity / (double)total, 1.0) : 1.0;
+    const double share = total ? NUM_MIN((double)capacity / (double)total, 1.0) : 1.0;
     uint64_t seen = 0, filled = 0;
     for (int i = 0, end; i < f->n_page; i = end) {
         end = end_of_run(f, i);
@@ -90,27 +90,27 @@ static void fill_place(const filler *f, const home_place *at) {
         seen += open_bytes(f, i, end);
         const uint64_t now = (uint64_t)(share * (double)seen);
         if (now > filled)
-            filled += fill_some(f, i, end, at->place, NUM_MIN(now, at->capacity) - filled);
+            filled += fill_some(f, i, end, place, NUM_MIN(now, capacity) - filled);
     }
     for (int i = 0, end; i < f->n_page; i = end) { /* capacity that rounding has left */
         end = end_of_run(f, i);
         if (!is_apart(&f->pages[i]))
-            filled += fill_some(f, i, end, at->place, at->capacity - filled);
+            filled += fill_some(f, i, end, place, capacity - filled);
     }
-    filled += fill_experts(f, at->place, at->capacity - filled);
+    filled += fill_experts(f, place, capacity - filled);
     for (int i = 0; i < f->n_page; i++)
         if (f->pages[i].head)
-            filled += fill_some(f, i, i + 1, at->place, at->capacity - filled);
+            filled += fill_some(f, i, i + 1, place, capacity - filled);
 }
 
-void homes_spread(const pager_page *pages, int n_page, const home_place *places, int n_place,
-                  uint8_t *home_of) {
+void homes_spread(const pager_page *pages, int n_page, const uint64_t left[PLACES], uint8_t *home_of) {
+    static const int faster[] = {PLACE_GPU, PLACE_RAM};
     const filler f = {pages, n_page, home_of};
-    for (int t = 0; t < n_place - 1; t++)
-        fill_place(&f, &places[t]);
+    for (size_t i = 0; i < NUM_COUNT(faster); i++)
+        fill_place(&f, faster[i], left[faster[i]]);
     for (int i = 0; i < n_page; i++)
         if (home_of[i] == HOME_OPEN)
-            home_of[i] = (uint8_t)places[n_place - 1].place;
+            home_of[i] = PLACE_DISK;
 }
 
 void homes_share(const uint64_t *bytes, int n_block, uint64_t capacity, uint64_t *kept) {

@@ -148,21 +148,21 @@ static nib_status refuse(const plan_question *q, const plan_outcome *o, plan_dec
 static nib_status try_more_vram(const plan_question *q, uint64_t gb, plan_decision *d, plan *out,
                                 nib_error *err) {
     plan_question more = *q;
-    offload_question larger = *q->device;
-    offload_split split;
+    homes_question larger = *q->device;
+    homes_split split;
     plan_outcome o = {0};
     if (larger.capacity > UINT64_MAX - gb)
         return NIB_OK;
     larger.capacity += gb;
-    larger.places = NULL;
+    larger.given = NULL;
     more.device = &larger;
     more.split = &split;
-    nib_status status = offload_split_make(&larger, &q->rates, &split, err);
+    nib_status status = homes_split_make(&larger, &q->rates, &split, err);
     if (status == NIB_OK)
         status = plan_decide(&more, d, &o, err);
     if (status == NIB_OK && o.found)
         out->one_more_gb[NIB_TIER_VRAM] = NUM_MAX(o.predicted.tok_s - out->predicted.tok_s, 0);
-    offload_split_clear(&split);
+    homes_split_clear(&split);
     return status;
 }
 

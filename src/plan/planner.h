@@ -5,7 +5,6 @@
 #define NIB_PLAN_PLANNER_H
 
 #include "plan/homes.h"
-#include "plan/offload.h"
 #include "plan/plan.h"
 #include "profile/learned.h"
 #include "weights/pager.h"
@@ -21,36 +20,7 @@
 
 #define PLAN_ANY_LOSS   1e9
 #define PLAN_SPEED_LOSS 1.0 /* nats: bound on the loss of --speed without --quality */
-enum { PLAN_BITS = 9, PLAN_MAX_CHOICE = 13, PLAN_MAX_CACHE = 5, PLAN_DISK = 8 };
-
-/* The rates of the machine with the plan's threads. All are above 0. */
-typedef struct plan_rates {
-    int n_thread, n_core;
-    bool guessed;        /* nothing was measured on this machine */
-    double ram_read;     /* bytes a second */
-    double attend_codes; /* of keys and values in codes, to which rows of many sequences attend; in halves
-                            memory is the limit */
-    double disk_read;    /* bytes a second, as the pager reads a packed file: whole pages */
-    double disk_file;    /* the same from the model's files: parts of pages */
-    struct {
-        double size, rate;
-    } disk[PLAN_DISK];  /* the measured rates behind these two: bytes a second, by the size of a read */
-    int n_disk;         /* 0: only these two are known */
-    double disk_turn;   /* seconds of the reader thread for each read, during which it starts no other read */
-    double disk_wait;   /* seconds of one small read that nothing overlaps */
-    double link;        /* bytes a second from RAM to a GPU */
-    double vram_read;   /* bytes a second of the GPU's memory */
-    double vram_macs;   /* multiply-adds a second of a GPU, with many rows */
-    double vram_launch; /* seconds of a launch besides its bytes */
-    bool vram_guessed;  /* none of these four was measured */
-    double pack;        /* bytes a second that one thread packs from the files' order */
-    double one_row[PLAN_BITS];   /* by bits of the weights, [0]: floats: bytes of weights a second in products
-                                    with one row */
-    double many_rows[PLAN_BITS]; /* the same index: multiply-adds a second in products with many rows */
-    double two_slices;           /* time of a product with 16-bit activations over that with 8-bit ones */
-    double asym; /* time of a product with minima beside the scales over that without; below 1 counts as 1 */
-    double op_s; /* seconds of an op besides its work: the barrier */
-} plan_rates;
+enum { PLAN_MAX_CHOICE = 13, PLAN_MAX_CACHE = 5 };
 
 /* One option for the format of a block's matrices. */
 typedef struct plan_choice {
@@ -117,10 +87,10 @@ typedef struct plan_question {
     bool is_placed;                /* a given plan has placed the pages */
     bool placed_all;               /* with is_placed: all pages are in RAM */
     uint64_t placed;               /* with is_placed: bytes of the pages in RAM */
-    const offload_question
+    const homes_question
         *device; /* the facts by which a GPU's memory is shared; NULL: the processor computes all */
-    const offload_split *split; /* with device: the result */
-    uint64_t opening;           /* peak of all bytes before the weights are loaded; 0: they are loaded */
+    const homes_split *split; /* with device: the result */
+    uint64_t opening;         /* peak of all bytes before the weights are loaded; 0: they are loaded */
     plan_cache caches[PLAN_MAX_CACHE]; /* the cache of the run first; the others are for alternatives only */
     int n_cache;
 
@@ -206,12 +176,10 @@ void plan_device_predict(const plan_question *q, const plan_decision *d, plan_pr
 double plan_prompt_seconds(const plan_question *q, const plan_decision *d, double *seconds);
 /* Seconds of a token besides the blocks' ops: attention over the cache, looked-up rows. */
 double plan_fixed_seconds(const plan_question *q, const plan_cache *cache, bool streamed);
-/* The places that weights can be in, the fastest first, with the cost of a byte of each: RAM with `capacity`
- * bytes, and with streaming the disk. Another place is another row; all decisions read this list. */
-int plan_places(const plan_question *q, uint64_t capacity, bool streamed, bool packed,
-                home_place out[PLACES]);
 /* Seconds of the disk for each byte that is streamed. */
 double plan_disk_seconds(const plan_question *q, bool packed);
+/* Seconds that packing a byte that is streamed takes from the computing threads. */
+double plan_stolen_seconds(const plan_rates *r, bool packed);
 /* Bytes of RAM that are promised besides resident pages, for weights of `bytes` in all. */
 uint64_t plan_ram_beside(const plan_question *q, const plan_cache *cache, bool streamed, bool packed,
                          uint64_t bytes);

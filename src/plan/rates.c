@@ -4,6 +4,7 @@
 #include "plan/rates.h"
 
 #include "base/num.h"
+#include "profile/hardware.h"
 
 #include <math.h>
 #include <string.h>
@@ -35,13 +36,12 @@ static void guess(const machine *m, int n_thread, plan_rates *out) {
     *out = (plan_rates){.n_thread = n_thread,
                         .n_core = m->n_core,
                         .guessed = true,
-                        .ram_read = GUESS_RAM * NUM_MIN(n, 3),
-                        .disk_read = GUESS_DISK,
+                        .at = {[PLACE_RAM] = {.read = GUESS_RAM * NUM_MIN(n, 3), .to[PLACE_GPU] = GUESS_LINK},
+                               [PLACE_DISK] = {.to[PLACE_RAM] = GUESS_DISK},
+                               [PLACE_GPU] = {.read = GUESS_VRAM}},
                         .disk_file = GUESS_DISK,
                         .disk_turn = DISK_TURN,
                         .disk_wait = GUESS_DISK_WAIT,
-                        .link = GUESS_LINK,
-                        .vram_read = GUESS_VRAM,
                         .vram_macs = GUESS_VRAM_MACS,
                         .vram_launch = VRAM_LAUNCH,
                         .vram_guessed = true,
@@ -59,7 +59,7 @@ static void guess(const machine *m, int n_thread, plan_rates *out) {
 static void memory_rate(const hardware *h, plan_rates *out) {
     for (int i = 0; i < h->n_memory; i++)
         if (h->memory[i].n_thread <= out->n_thread || i == 0)
-            out->ram_read = h->memory[i].read.best;
+            out->at[PLACE_RAM].read = h->memory[i].read.best;
 }
 
 /* The disk's rates by the size of a read, with as many reads in flight as the pager has, or with the most
@@ -127,7 +127,7 @@ static void kernel_rates(const hardware *h, plan_rates *out) {
         out->one_row[bits] = one_row(h, near, out->n_thread);
         out->many_rows[bits] = near->many_rows.best * share;
         /* products read from memory too, so a slower measurement of plain reading was disturbed */
-        out->ram_read = NUM_MAX(out->ram_read, out->one_row[bits]);
+        out->at[PLACE_RAM].read = NUM_MAX(out->at[PLACE_RAM].read, out->one_row[bits]);
         two = NUM_MAX(two, near->one_row.best / near->two_rows.best);
     }
     for (int i = 0; i < h->n_kernel; i++)
@@ -140,10 +140,10 @@ static void kernel_rates(const hardware *h, plan_rates *out) {
 static void measured_rates(const hardware *h, uint64_t page, uint64_t part, plan_rates *out) {
     out->guessed = false;
     memory_rate(h, out);
-    out->one_row[0] = out->ram_read; /* floats are not measured: memory is their limit */
+    out->one_row[0] = out->at[PLACE_RAM].read; /* floats are not measured: memory is their limit */
     disk_rates(h, out);
     if (out->n_disk) {
-        out->disk_read = plan_disk_rate(out, (double)page);
+        out->at[PLACE_DISK].to[PLACE_RAM] = plan_disk_rate(out, (double)page);
         out->disk_file = plan_disk_rate(out, (double)part);
     }
     if (disk_wait(h) > 0)
@@ -151,10 +151,10 @@ static void measured_rates(const hardware *h, uint64_t page, uint64_t part, plan
     if (h->n_kernel && h->n_thread)
         kernel_rates(h, out);
     if (h->link > 0)
-        out->link = h->link;
+        out->at[PLACE_RAM].to[PLACE_GPU] = h->link;
     out->vram_guessed = h->link <= 0 || h->gpu_read <= 0;
     if (h->gpu_read > 0)
-        out->vram_read = h->gpu_read;
+        out->at[PLACE_GPU].read = h->gpu_read;
     if (h->gpu_macs > 0)
         out->vram_macs = h->gpu_macs;
     if (h->pack.median > 0)
@@ -168,5 +168,5 @@ void plan_rates_of(const hardware *h, const machine *m, int n_thread, uint64_t p
     guess(m, n_thread, out);
     if (h)
         measured_rates(h, page, part, out);
-    out->attend_codes = NUM_MIN(GUESS_ATTEND * n_thread, out->ram_read);
+    out->attend_codes = NUM_MIN(GUESS_ATTEND * n_thread, out->at[PLACE_RAM].read);
 }

@@ -76,7 +76,7 @@ static char mode_of(const plan_question *q, const plan *p) {
     return q->mode != 'a' || !fewer ? q->mode : lower ? 'c' : 'b';
 }
 
-static void write_device(const offload_question *q, const offload_split *s, plan_device *out) {
+static void write_device(const homes_question *q, const homes_split *s, plan_device *out) {
     const int n_streamed = s->n_not_resident - s->n_in_place;
     *out = (plan_device){.absent = q->absent,
                          .driver = q->driver,
@@ -90,8 +90,8 @@ static void write_device(const offload_question *q, const offload_split *s, plan
                          .n_in_place = s->n_in_place,
                          .n_in_part = s->n_in_part,
                          .in_place_sequences = s->n_in_place ? s->max_rows : 0,
-                         .many_sequences = offload_is_for_many(q),
-                         .whole = offload_all_resident(q)};
+                         .many_sequences = homes_is_for_many(q),
+                         .whole = homes_all_resident(q)};
 }
 
 static bool has_costs(const plan_question *q) {
@@ -183,7 +183,7 @@ static void write_device_notes(const plan_question *q, const plan_decision *d, p
         note(out, "the GPU's rates are guesses: 'nibble profile --hardware' measures them");
     if (q->split->n_not_resident && !q->device->max_layers)
         note(out, "all blocks are resident on the GPU with --vram %s",
-             num_format_cap(offload_all_resident(q->device), cap));
+             num_format_cap(homes_all_resident(q->device), cap));
     if (q->split->has_sketch)
         note(out,
              "the output head is computed only for the likeliest tokens, which a sketch of %s in VRAM finds: "
@@ -223,7 +223,7 @@ void plan_write_notes(const plan_question *q, const plan_decision *d, const plan
         scores |= q->blocks[b].importance >= 0;
     if (q->n_sequence > 1)
         note(out, "%d sequences may decode together; the speed is that of one alone%s", q->n_sequence,
-             q->split && offload_is_for_many(q->device)
+             q->split && homes_is_for_many(q->device)
                  ? ", with the kernels for few: those for many are slower for one"
                  : "");
     if (q->n_sequence > 1 && !q->split && q->cap[NIB_TIER_RAM] != NIB_AUTO)

@@ -14,7 +14,7 @@
  * If another program takes the device's memory, resident blocks leave it, and return when it is free again
  * (device_store_look). The bits of all results stay the same.
  *
- * The store does not decide what is resident: plan/offload.h does, matrix by matrix. */
+ * The store does not decide what is resident: plan/homes.h does, matrix by matrix. */
 #ifndef NIB_WEIGHTS_DEVICE_STORE_H
 #define NIB_WEIGHTS_DEVICE_STORE_H
 

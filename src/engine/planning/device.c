@@ -14,33 +14,6 @@
  * --ram 2G took 154 MiB (docs/gpu.md). */
 #define GUESS_HOST (UINT64_C(128) << 20)
 
-/* Copies the current division of an open engine. */
-static nib_status copy_open(planning *f, nib_error *err) {
-    const backend *by = f->of.open;
-    const size_t n = (size_t)by->share->n_block;
-    f->device = *by->share;
-    f->device.blocks = mem_array(n, sizeof *f->device.blocks);
-    f->device.places = NULL; /* the split follows them already */
-    f->device.kept = NULL;
-    f->device.matrices = mem_array((size_t)by->share->n_matrix + 1, sizeof *f->device.matrices);
-    f->split = *by->split;
-    f->split.place = mem_array(n, sizeof *f->split.place);
-    f->split.staged = mem_array(n, sizeof *f->split.staged);
-    f->split.attended = mem_array(n, sizeof *f->split.attended);
-    f->split.away = mem_array(n, sizeof *f->split.away);
-    f->split.comes = NULL;
-    if (!f->device.blocks || !f->device.matrices || !f->split.place || !f->split.staged ||
-        !f->split.attended || !f->split.away)
-        return nib_fail_nomem(err, n * sizeof *f->device.blocks, "planning");
-    memcpy(f->device.blocks, by->share->blocks, n * sizeof *f->device.blocks);
-    memcpy(f->device.matrices, by->share->matrices, (size_t)by->share->n_matrix * sizeof *f->device.matrices);
-    memcpy(f->split.place, by->split->place, n * sizeof *f->split.place);
-    memcpy(f->split.staged, by->split->staged, n * sizeof *f->split.staged);
-    memcpy(f->split.attended, by->split->attended, n * sizeof *f->split.attended);
-    memcpy(f->split.away, by->split->away, n * sizeof *f->split.away);
-    return NIB_OK;
-}
-
 /* The rows that the engine will reserve, as in sizes_rows. */
 static nib_status rows_of(const planning *f, const engine_core *e, backend_rows *out, nib_error *err) {
     uint64_t session;
@@ -65,26 +38,26 @@ static nib_status ask_backend(planning *f, const engine_core *e, const layout *l
     if (status == NIB_OK)
         status = engine_device_ask(e, NULL, &setup, &rows, e->resolved.cap[NIB_TIER_VRAM], &f->device, err);
     if (status == NIB_OK)
-        status = offload_split_make(&f->device, &f->q.rates, &f->split, err);
+        status = homes_split_make(&f->device, &f->q.rates, &f->split, err);
     mem_free(bits);
     return status;
 }
 
 /* RAM holds the KV cache of the layers that the processor computes, and of staged ones. */
 static void share_caches(planning *f) {
-    const offload_question *q = &f->device;
+    const homes_question *q = f->q.device;
     const double all = (double)(q->session + q->n_page * q->page);
-    const double here = all > 0 ? (double)f->split.host / all : 0;
+    const double here = all > 0 ? (double)f->q.split->host / all : 0;
     for (int i = 0; i < f->q.n_cache; i++) {
         plan_cache *c = &f->q.caches[i];
-        c->bytes = i ? (uint64_t)(here * (double)c->bytes) : f->split.host;
+        c->bytes = i ? (uint64_t)(here * (double)c->bytes) : f->q.split->host;
         c->touched = NUM_MIN(c->bytes, (uint64_t)(here * (double)c->touched));
     }
 }
 
 void planning_forget_share(planning *f) {
-    offload_question_clear(&f->device);
-    offload_split_clear(&f->split);
+    homes_question_clear(&f->device);
+    homes_split_clear(&f->split);
     f->q.device = NULL;
     f->q.split = NULL;
 }
@@ -96,11 +69,12 @@ nib_status planning_share(planning *f, const engine_core *e, const layout *lay, 
     planning_forget_share(f);
     f->q.n_cache = 0;
     NIB_TRY(planning_caches(f, e, err));
-    NIB_TRY(f->of.open ? copy_open(f, err) : ask_backend(f, e, lay, err));
-    f->q.device = &f->device;
-    f->q.split = &f->split;
+    if (!f->of.open)
+        NIB_TRY(ask_backend(f, e, lay, err));
+    f->q.device = f->of.open ? f->of.open->share : &f->device;
+    f->q.split = f->of.open ? f->of.open->split : &f->split;
     share_caches(f);
-    if (first && f->device.absent) {
+    if (first && f->q.device->absent) {
         f->q.held[NIB_OWNER_RUNTIME] += GUESS_HOST;
         f->q.touched[NIB_OWNER_RUNTIME] += GUESS_HOST;
     }

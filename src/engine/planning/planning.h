@@ -24,8 +24,8 @@ typedef struct planning {
     plan_block_facts *blocks;
     pager_page *pages;
     learned learned;
-    offload_question device; /* if a GPU computes */
-    offload_split split;
+    homes_question device; /* if a GPU computes, and its back end is not open */
+    homes_split split;
     planning_rows base, streamed; /* with everything resident, and where weights are streamed */
     uint64_t workspace;           /* of base */
     uint64_t workspace_touched;   /* the part of it that the workload makes resident */

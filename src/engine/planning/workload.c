@@ -57,22 +57,22 @@ static void set_rates(const planning *f, facts *out) {
     const double read = 1 / plan_disk_seconds(&f->q, f->q.packed);
     out->rates = (flow_rates){.read = read,
                               .read_weights = read,
-                              .write_kv = r->disk_read,
-                              .write_stream = r->disk_read,
-                              .write_token = r->disk_read,
+                              .write_kv = r->at[PLACE_DISK].to[PLACE_RAM],
+                              .write_stream = r->at[PLACE_DISK].to[PLACE_RAM],
+                              .write_token = r->at[PLACE_DISK].to[PLACE_RAM],
                               .product_prompt = 2 * r->many_rows[bits],
                               .product_token = 2 * r->many_rows[bits],
                               .attend_prompt = 2 * r->many_rows[0],
-                              .attend_token = r->ram_read,
+                              .attend_token = r->at[PLACE_RAM].read,
                               .pack = f->q.packed ? 0 : r->pack * r->n_core,
-                              .hbm = NUM_MIN(r->ram_read, r->one_row[bits])};
+                              .hbm = NUM_MIN(r->at[PLACE_RAM].read, r->one_row[bits])};
     if (!out->on_gpu)
         return;
-    out->rates.up = out->rates.down_kv = out->rates.down_stream = r->link;
+    out->rates.up = out->rates.down_kv = out->rates.down_stream = r->at[PLACE_RAM].to[PLACE_GPU];
     out->rates.product_prompt = out->rates.product_token = out->rates.attend_prompt = 2 * r->vram_macs;
-    out->rates.attend_token = out->rates.hbm = r->vram_read;
-    out->rates.host_attend = f->device.newest ? r->attend_codes : ATTEND_SHARE * r->ram_read;
-    out->rates.ram = r->ram_read;
+    out->rates.attend_token = out->rates.hbm = r->at[PLACE_GPU].read;
+    out->rates.host_attend = f->q.device->newest ? r->attend_codes : ATTEND_SHARE * r->at[PLACE_RAM].read;
+    out->rates.ram = r->at[PLACE_RAM].read;
     out->rates.pack = 0;
 }
 
@@ -95,7 +95,7 @@ static void set_caps(const planning *f, facts *out) {
     out->c.caps = (flow_caps){or_zero(ram, beside) + spare, spare, disk};
     if (out->on_gpu)
         out->c.caps = (flow_caps){
-            or_zero((double)f->device.capacity, (double)(f->device.fixed + f->device.activations)),
+            or_zero((double)f->q.device->capacity, (double)(f->q.device->fixed + f->q.device->activations)),
             or_zero(ram, beside), disk};
 }
 
@@ -193,8 +193,8 @@ nib_status planning_workload(const engine_core *e, const nib_workload *w, nib_fl
                       .n_gen = NUM_MAX(w->n_gen, 2)};
     x.max_cell = x.on_gpu ? FEW : f.base.n_cell;
     if (status == NIB_OK) {
-        x.stages = x.on_gpu && f.device.stages;
-        x.attends = x.stages && f.device.attends;
+        x.stages = x.on_gpu && f.q.device->stages;
+        x.attends = x.stages && f.q.device->attends;
         set_shape(&f, w, &x);
         set_rates(&f, &x);
         set_caps(&f, &x);

@@ -17,10 +17,10 @@ void attend_host_close(cuda *c) {
     c->attend_host = (attend_host){.cut = NULL};
 }
 
-void attend_host_follow(cuda *c, const offload_split *split) {
+void attend_host_follow(cuda *c, const homes_split *split) {
     c->attend_host.n = split->n_attended;
     for (int b = 0; b < split->n_block; b++)
-        c->attend_host.cut[b] = split->attended[b];
+        c->attend_host.cut[b] = split->of[b].attended;
     c->base.cut = split->n_attended > 0 ? c->attend_host.cut : NULL;
 }
 

@@ -24,7 +24,7 @@ typedef struct attend_host {
 nib_status attend_host_open(cuda *c, nib_error *err);
 void attend_host_close(cuda *c);
 /* Sets the blocks that are cut. */
-void attend_host_follow(cuda *c, const offload_split *split);
+void attend_host_follow(cuda *c, const homes_split *split);
 void attend_host_begin(cuda *c); /* a pass */
 /* To be called when the part before attention is queued. */
 nib_status attend_host_send(cuda *c, nib_error *err);

@@ -1,6 +1,6 @@
 /* in_place.c - layers that are not resident on the GPU and that the processor computes from their weights in
  * RAM, for generated rows. This back end owns a back end of the processor for them. At the same time
- * other layers are streamed (plan/offload.h). For prompts all of these layers are streamed, however few rows
+ * other layers are streamed (plan/homes.h). For prompts all of these layers are streamed, however few rows
  * there are, so a row's bits do not depend on the number of other rows. If more sequences may decode together
  * than the processor can compute faster than the link copies, no layer is computed in place. Each device has
  * the keys and values of the layers that it computes (kv_pool_split). The residual stream is copied when the
@@ -45,11 +45,11 @@ uint64_t in_place_row_bytes(const backend_setup *s, const backend_rows *rows, in
     return backend_cpu.row_bytes(s, &host, NUM_MIN(n_row, host.n_pass), touched);
 }
 
-void in_place_follow(cuda *c, const offload_split *split) {
+void in_place_follow(cuda *c, const homes_split *split) {
     in_place *p = &c->in_place;
     p->n = split->n_in_place;
     for (int b = 0; b < split->n_block; b++)
-        p->block[b] = split->place[b] == OFFLOAD_IN_PLACE;
+        p->block[b] = split->of[b].kind == HOME_IN_PLACE;
 }
 
 nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err) {

@@ -4,7 +4,7 @@
 
 #include "exec/backend.h"
 #include "kernels/cuda/cuda_kernels.h"
-#include "plan/offload.h"
+#include "plan/homes.h"
 
 typedef struct cuda cuda;
 
@@ -27,7 +27,7 @@ void in_place_close(cuda *c);
 uint64_t in_place_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,
                             uint64_t *touched);
 /* Sets the layers that are computed in place. */
-void in_place_follow(cuda *c, const offload_split *split);
+void in_place_follow(cuda *c, const homes_split *split);
 /* Allocates memory for the rows of these layers. Call it after in_place_follow. */
 nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err);
 /* Begin and end a pass. in_place_end is also called after an error. */

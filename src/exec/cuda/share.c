@@ -1,4 +1,4 @@
-/* share.c - the facts by which plan/offload.h shares the GPU's memory: for the back end when it is opened,
+/* share.c - the facts by which plan/homes.h shares the GPU's memory: for the back end when it is opened,
  * and for a plan that may be made on a machine without a GPU. If not all layers fit beside the memory of the
  * back end and its sequences, the others come for each visit (weights/device_store.h) or, in passes of
  * generated rows, are computed by the processor (in_place.c). */
@@ -108,7 +108,7 @@ static bool is_in_part(const cuda *c, int b) {
 
 /* Divides the bytes that other modules allocate into pages, their parts, and the rest, as kv_tables_bytes
  * counts them. */
-static void count_pages(const cuda *c, uint64_t n_kept, const kv_paging *p, offload_question *q) {
+static void count_pages(const cuda *c, uint64_t n_kept, const kv_paging *p, homes_question *q) {
     const int64_t n_table = NUM_MAX(c->setup.n_sequence, 1);
     const uint64_t each = p->page_bytes + p->part_bytes;
     kv_amount n = {.page = each ? (int64_t)(n_kept / each) : 0};
@@ -135,7 +135,7 @@ static int launches_of(const cuda *c, int b) {
 }
 
 /* The smaller of the cap and the device's free memory. */
-static void find_capacity(const cuda *c, uint64_t cap, offload_question *q) {
+static void find_capacity(const cuda *c, uint64_t cap, homes_question *q) {
     device_info info = {.free = 0};
     if (c->base.device)
         c->base.device->kind->info(c->base.device, &info);
@@ -168,26 +168,26 @@ static attention_facts facts_of(const model *m) {
 }
 
 /* The facts with `cap` bytes that are free under the cap. */
-static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_question *q,
+static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, homes_question *q,
                             nib_error *err) {
     const model *m = cuda_model(c);
     const bool is_coded = kv_is_coded(c->setup.kv.type);
     const attention_facts attention = facts_of(m);
     const int n_block = layout_n_block(c->setup.layout);
-    *q = (offload_question){.n_block = n_block,
-                            .sketch = estimates_bytes(c),
-                            .needs_sketch = c->setup.sketch,
-                            .driver = c->driver,
-                            .max_layers = c->setup.max_layers,
-                            .n_attended = c->setup.n_attended,
-                            .max_rows = IN_PLACE_MAX_ROWS,
-                            .n_sequence = c->setup.n_sequence,
-                            .many_from = c->k->has_batch() ? CUDA_MIN_BATCH : 0,
-                            /* the newest positions of a sequence are on the GPU, like its codes, and
-                               recurrent states */
-                            .one_cache = is_coded || model_state_bytes(m) > 0 || !attention.width,
-                            .stages = attention.stores,
-                            .attends = attention.width && attention.is_alone};
+    *q = (homes_question){.n_block = n_block,
+                          .sketch = estimates_bytes(c),
+                          .needs_sketch = c->setup.sketch,
+                          .driver = c->driver,
+                          .max_layers = c->setup.max_layers,
+                          .n_attended = c->setup.n_attended,
+                          .max_rows = IN_PLACE_MAX_ROWS,
+                          .n_sequence = c->setup.n_sequence,
+                          .many_from = c->k->has_batch() ? CUDA_MIN_BATCH : 0,
+                          /* the newest positions of a sequence are on the GPU, like its codes, and
+                             recurrent states */
+                          .one_cache = is_coded || model_state_bytes(m) > 0 || !attention.width,
+                          .stages = attention.stores,
+                          .attends = attention.width && attention.is_alone};
     find_capacity(c, cap, q);
     q->activations = gpu_workspace_device_bytes(c, rows);
     kv_paging sizes;
@@ -202,10 +202,10 @@ static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, off
     if (!q->blocks)
         return nib_fail_nomem(err, (size_t)n_block * sizeof *q->blocks, "the blocks on the GPU");
     for (int b = 0; b < n_block; b++)
-        q->blocks[b] = (offload_block){.cache = cache_of(c, c->setup.kv.type, b),
-                                       .slides = is_in_part(c, b),
-                                       .newest = is_coded ? cache_of(c, TYPE_F16, b) : 0,
-                                       .n_launch = launches_of(c, b)};
+        q->blocks[b] = (homes_block){.cache = cache_of(c, c->setup.kv.type, b),
+                                     .slides = is_in_part(c, b),
+                                     .newest = is_coded ? cache_of(c, TYPE_F16, b) : 0,
+                                     .n_launch = launches_of(c, b)};
     return NIB_OK;
 }
 
@@ -235,8 +235,7 @@ static nib_status find_device(cuda *c, uint64_t cap, nib_error *err) {
     return NIB_OK;
 }
 
-static nib_status ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_question *out,
-                      nib_error *err) {
+static nib_status ask(cuda *c, const backend_rows *rows, uint64_t cap, homes_question *out, nib_error *err) {
     char size[32], more[32];
     NIB_TRY(find_device(c, cap, err));
     if (c->driver > cap)
@@ -249,8 +248,8 @@ static nib_status ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_q
 }
 
 nib_status cuda_share(backend *open, const backend_setup *s, const backend_rows *rows, uint64_t cap,
-                      offload_question *out, nib_error *err) {
-    *out = (offload_question){0};
+                      homes_question *out, nib_error *err) {
+    *out = (homes_question){0};
     if (open)
         return share_ask(cuda_of(open), rows, cap, out, err);
     cuda *c = mem_calloc(1, sizeof *c);

@@ -14,7 +14,7 @@ enum { CUDA_MIN_BATCH = 17 };
 
 /* backend_kind.share. */
 nib_status cuda_share(backend *open, const backend_setup *s, const backend_rows *rows, uint64_t cap,
-                      offload_question *out, nib_error *err);
+                      homes_question *out, nib_error *err);
 /* Sets the table of kernels, and whether products of generated rows use `batch`. */
 void share_kernels(cuda *c, const cuda_kernels *k);
 

@@ -18,11 +18,11 @@ void staged_close(cuda *c) {
 }
 
 static void set_homes(const cuda *c) {
-    const offload_split *split = c->base.split;
+    const homes_split *split = c->base.split;
     for (int b = 0; b < split->n_block; b++) {
         const program *of = &layout_block(c->setup.layout, b)->program;
-        const bool of_host = split->place[b] == OFFLOAD_IN_PLACE || split->attended[b];
-        const kv_home home = of_host ? KV_HOME_HOST : split->staged[b] ? KV_HOME_STAGED : KV_HOME_DEVICE;
+        const bool of_host = split->of[b].kind == HOME_IN_PLACE || split->of[b].attended;
+        const kv_home home = of_host ? KV_HOME_HOST : split->of[b].staged ? KV_HOME_STAGED : KV_HOME_DEVICE;
         for (int i = 0; i < of->n_op; i++)
             if (of->ops[i].kind == OP_ATTENTION)
                 c->staged.homes[of->ops[i].u.attn.layer] = home;
@@ -30,7 +30,7 @@ static void set_homes(const cuda *c) {
 }
 
 nib_status staged_reserve(cuda *c, nib_error *err) {
-    const offload_split *split = c->base.split;
+    const homes_split *split = c->base.split;
     kv_stage_close(c->staged.stage);
     c->staged.stage = NULL;
     if (split->stage_page == 0)

@@ -1,7 +1,7 @@
 /* Layers that do not fit on a GPU: memory and link share them so that neither waits, and many rows are
  * computed where products are fast. */
 #include "base/num.h"
-#include "plan/planner.h"
+#include "plan/homes.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -13,23 +13,23 @@
 
 /* A layer of 100 MB: 1 ms of memory at 100 GB/s, 2 ms of the link, 0.1 ms of products a row. */
 static plan_rates usual(void) {
-    plan_rates r = {.link = 50e9, .two_slices = 1.5};
+    plan_rates r = {.at[PLACE_RAM].to[PLACE_GPU] = 50e9, .two_slices = 1.5};
     r.one_row[4] = 100e9;
     r.many_rows[4] = 2e12;
     return r;
 }
-static const offload_layer layer = {.bytes = 100000000, .macs = 200000000, .bits = 4};
+static const homes_layer layer = {.bytes = 100000000, .macs = 200000000, .bits = 4};
 
 static void both_work(void **state) {
     (void)state;
     const plan_rates r = usual();
-    offload o;
-    offload_choose(&r, &layer, 16, 64, &o);
+    homes_division o;
+    homes_divide(&r, &layer, 16, 64, &o);
     assert_int_equal(o.n_streamed, 5);
     assert_true(fabs(o.seconds - 11e-3) < 1e-6); /* 11 layers of 1 ms; 5 of 2 ms */
     /* 11 (1 + 0.1 (m - 1)) ms are at most the link's 32 ms */
     assert_int_equal(o.max_rows, 20);
-    offload_choose(&r, &layer, 16, 8, &o);
+    homes_divide(&r, &layer, 16, 8, &o);
     assert_int_equal(o.max_rows, 8);
 }
 
@@ -38,28 +38,27 @@ static void both_work(void **state) {
 static void experts_stay(void **state) {
     (void)state;
     const plan_rates r = usual();
-    offload_layer of = layer;
-    offload dense, mixture;
+    homes_layer of = layer;
+    homes_division dense, mixture;
     of.chosen = of.bytes / 10 * 9;
     of.share = 1;
-    offload_choose(&r, &of, 16, 64, &dense);
+    homes_divide(&r, &of, 16, 64, &dense);
     assert_true(dense.n_streamed > 0);
     of.share = 1.0 / 16;
-    offload_choose(&r, &of, 16, 64, &mixture);
+    homes_divide(&r, &of, 16, 64, &mixture);
     assert_true(mixture.n_streamed < dense.n_streamed && mixture.seconds < dense.seconds / 3);
-    assert_true(offload_read_bytes(100, 90, 0.1, 1) == 100 - 90 * 0.9);
-    assert_true(offload_read_bytes(100, 0, 0, 1) == 100);
+    assert_true(homes_read_bytes(100, 90, 0.1, 1) == 100 - 90 * 0.9);
+    assert_true(homes_read_bytes(100, 0, 0, 1) == 100);
 }
 
 static void check_places(int n_resident, int n_streamed, const char *want) {
-    static const char letters[] = {
-        [OFFLOAD_RESIDENT] = 'S', [OFFLOAD_STREAMED] = 'c', [OFFLOAD_IN_PLACE] = 'p'};
-    offload_place places[64];
+    static const char letters[] = {[HOME_RESIDENT] = 'S', [HOME_STREAMED] = 'c', [HOME_IN_PLACE] = 'p'};
+    block_home places[64];
     char text[64] = "";
     const int n = (int)strlen(want);
-    offload_place_all(n, n_resident, n_streamed, places);
+    homes_order(n, n_resident, n_streamed, places);
     for (int i = 0; i < n; i++)
-        text[i] = letters[places[i]];
+        text[i] = letters[places[i].kind];
     assert_string_equal(text, want);
 }
 
@@ -77,30 +76,30 @@ static void where_layers_stand(void **state) {
 static void one_of_them(void **state) {
     (void)state;
     plan_rates r = usual();
-    offload o;
-    r.link = 1e9;
-    offload_choose(&r, &layer, 16, 64, &o);
+    homes_division o;
+    r.at[PLACE_RAM].to[PLACE_GPU] = 1e9;
+    homes_divide(&r, &layer, 16, 64, &o);
     assert_int_equal(o.n_streamed, 0);
     assert_int_equal(o.max_rows, 64);
-    r.link = 1e13;
-    offload_choose(&r, &layer, 16, 64, &o);
+    r.at[PLACE_RAM].to[PLACE_GPU] = 1e13;
+    homes_divide(&r, &layer, 16, 64, &o);
     assert_true(o.n_streamed >= 15);
     r.one_row[4] = 1e6; /* a very slow processor */
-    offload_choose(&r, &layer, 16, 64, &o);
+    homes_divide(&r, &layer, 16, 64, &o);
     assert_int_equal(o.n_streamed, 16);
     assert_int_equal(o.max_rows, 0);
-    offload_choose(&r, &layer, 0, 64, &o);
+    homes_divide(&r, &layer, 0, 64, &o);
     assert_int_equal(o.n_streamed, 0);
 }
 
 static void more_activation_bits_take_longer(void **state) {
     (void)state;
     const plan_rates r = usual();
-    offload_layer two = layer;
-    offload a, b;
+    homes_layer two = layer;
+    homes_division a, b;
     two.two = true;
-    offload_choose(&r, &layer, 32, 64, &a);
-    offload_choose(&r, &two, 32, 64, &b);
+    homes_divide(&r, &layer, 32, 64, &a);
+    homes_divide(&r, &two, 32, 64, &b);
     assert_true(b.n_streamed > a.n_streamed && b.seconds > a.seconds);
 }
 
@@ -108,47 +107,47 @@ static void more_activation_bits_take_longer(void **state) {
 
 enum { N_BLOCK = 6, MIB = 1 << 20, ALWAYS = MIB, BESIDE = 3 * MIB };
 
-static offload_question question(offload_block blocks[N_BLOCK], uint64_t capacity) {
+static homes_question question(homes_block blocks[N_BLOCK], uint64_t capacity) {
     for (int b = 0; b < N_BLOCK; b++)
-        blocks[b] = (offload_block){.bytes = b == 0             ? 0
-                                             : b == N_BLOCK - 1 ? 20 * MIB
-                                                                : 10 * MIB,
-                                    .cache = b % 5 ? 65536 : 0,
-                                    .n_launch = 5};
-    return (offload_question){.blocks = blocks,
-                              .n_block = N_BLOCK,
-                              .fixed = ALWAYS,
-                              .layer = layer,
-                              .capacity = capacity,
-                              .capacity_of = "the cap",
-                              .capped = true,
-                              .driver = 7 * MIB,
-                              .activations = BESIDE,
-                              .n_page = 4,
-                              .page = 4 * 65536,
-                              .max_rows = 64};
+        blocks[b] = (homes_block){.bytes = b == 0             ? 0
+                                           : b == N_BLOCK - 1 ? 20 * MIB
+                                                              : 10 * MIB,
+                                  .cache = b % 5 ? 65536 : 0,
+                                  .n_launch = 5};
+    return (homes_question){.blocks = blocks,
+                            .n_block = N_BLOCK,
+                            .fixed = ALWAYS,
+                            .layer = layer,
+                            .capacity = capacity,
+                            .capacity_of = "the cap",
+                            .capped = true,
+                            .driver = 7 * MIB,
+                            .activations = BESIDE,
+                            .n_page = 4,
+                            .page = 4 * 65536,
+                            .max_rows = 64};
 }
 
 static void check_split(uint64_t capacity, int max_layers, int n_resident, int n_not_resident) {
     const plan_rates r = usual();
-    offload_block blocks[N_BLOCK];
-    offload_question q = question(blocks, capacity);
-    offload_split s;
+    homes_block blocks[N_BLOCK];
+    homes_question q = question(blocks, capacity);
+    homes_split s;
     nib_error err = {0};
     q.max_layers = max_layers;
-    if (offload_split_make(&q, &r, &s, &err))
+    if (homes_split_make(&q, &r, &s, &err))
         fail_msg("%s", err.message);
     assert_true(s.weights + s.others <= capacity);
     assert_int_equal(s.n_not_resident, n_not_resident);
     int n = 0;
     uint64_t here = ALWAYS;
     for (int b = 1; b < N_BLOCK; b++) {
-        n += s.place[b] == OFFLOAD_RESIDENT;
-        here += s.place[b] == OFFLOAD_RESIDENT ? offload_block_bytes(blocks[b].bytes) : 0;
+        n += s.of[b].kind == HOME_RESIDENT;
+        here += s.of[b].kind == HOME_RESIDENT ? homes_block_bytes(blocks[b].bytes) : 0;
     }
     assert_int_equal(n, n_resident);
     assert_true(s.resident == here);
-    offload_split_clear(&s);
+    homes_split_clear(&s);
 }
 
 static void as_much_as_fits_is_resident(void **state) {
@@ -159,9 +158,9 @@ static void as_much_as_fits_is_resident(void **state) {
     check_split(ALL, 2, 3, 2);            /* two layers and the head */
     check_split(ALL - 28 * MIB, 0, 1, 4); /* the head alone */
     check_split(ALL - 30 * MIB, 0, 0, 5);
-    offload_block blocks[N_BLOCK];
-    const offload_question q = question(blocks, ALL);
-    assert_true(offload_all_resident(&q) == ALL + q.driver);
+    homes_block blocks[N_BLOCK];
+    const homes_question q = question(blocks, ALL);
+    assert_true(homes_all_resident(&q) == ALL + q.driver);
 }
 
 /* The head's sketch: made if all blocks stay beside it; if it is requested, layers leave for it; a streamed
@@ -178,18 +177,18 @@ static void a_sketch_beside_them(void **state) {
                  {ALL - 1, false, false, 2},    {45 * MIB, true, false, 5}};
     const plan_rates r = usual();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        offload_block blocks[N_BLOCK];
-        offload_question q = question(blocks, cases[i].capacity);
-        offload_split s;
+        homes_block blocks[N_BLOCK];
+        homes_question q = question(blocks, cases[i].capacity);
+        homes_split s;
         nib_error err = {0};
         q.sketch = SKETCH;
         q.needs_sketch = cases[i].needed;
-        if (offload_split_make(&q, &r, &s, &err))
+        if (homes_split_make(&q, &r, &s, &err))
             fail_msg("case %zu: %s", i, err.message);
         assert_true(s.weights + s.others <= cases[i].capacity);
         assert_int_equal(s.has_sketch, cases[i].has);
         assert_int_equal(s.n_not_resident, cases[i].n_not_resident);
-        offload_split_clear(&s);
+        homes_split_clear(&s);
     }
 }
 
@@ -205,26 +204,26 @@ static void tables_come_last(void **state) {
         {ALL + TABLES, 0, true}, {ALL + TABLES - 1, 0, false}, {ALL - 1, 0, false}, {2 * ALL, 2, false}};
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
         const plan_rates r = usual();
-        offload_block blocks[N_BLOCK];
-        offload_question q = question(blocks, cases[i].capacity);
-        offload_split with, without;
+        homes_block blocks[N_BLOCK];
+        homes_question q = question(blocks, cases[i].capacity);
+        homes_split with, without;
         nib_error err = {0};
         q.max_layers = cases[i].max_layers;
-        assert_int_equal(offload_split_make(&q, &r, &without, &err), NIB_OK);
+        assert_int_equal(homes_split_make(&q, &r, &without, &err), NIB_OK);
         blocks[0].bytes = 5 * MIB;
-        assert_int_equal(offload_split_make(&q, &r, &with, &err), NIB_OK);
+        assert_int_equal(homes_split_make(&q, &r, &with, &err), NIB_OK);
         assert_int_equal(with.tables, cases[i].there);
         assert_true(with.weights == without.weights + (cases[i].there ? TABLES : 0));
         assert_true(with.resident == without.resident + (cases[i].there ? TABLES : 0));
         assert_int_equal(with.n_not_resident, without.n_not_resident);
-        offload_split_clear(&with);
-        offload_split_clear(&without);
+        homes_split_clear(&with);
+        homes_split_clear(&without);
     }
 }
 
 /* Four matrices a layer, and the head's. */
 enum { N_MATRIX = 4 * (N_BLOCK - 2) + 1 };
-static void cut(offload_question *q, uint64_t matrices[N_MATRIX]) {
+static void cut(homes_question *q, uint64_t matrices[N_MATRIX]) {
     static const uint64_t parts[] = {MIB, 2 * MIB, 3 * MIB, 4 * MIB};
     for (int i = 0; i < N_MATRIX - 1; i++)
         matrices[i] = parts[i % 4];
@@ -236,19 +235,19 @@ static void cut(offload_question *q, uint64_t matrices[N_MATRIX]) {
 }
 
 /* Bytes that cross the link for a prompt; checks the sums of a split. */
-static uint64_t check_sums(const offload_question *q, const offload_split *s) {
+static uint64_t check_sums(const homes_question *q, const homes_split *s) {
     uint64_t all = 0, slot = 0, here = q->fixed;
     for (int b = 1; b < N_BLOCK; b++) {
         uint64_t away = 0;
         const int end = b + 1 < N_BLOCK ? q->blocks[b + 1].first_matrix : N_MATRIX;
         for (int i = q->blocks[b].first_matrix; i < end; i++)
             away += s->comes[i] ? q->matrices[i] : 0;
-        assert_true(away == s->away[b] && (away == 0) == (s->place[b] == OFFLOAD_RESIDENT));
+        assert_true(away == s->of[b].away && (away == 0) == (s->of[b].kind == HOME_RESIDENT));
         all += away;
         slot = NUM_MAX(slot, away);
-        here += away < q->blocks[b].bytes ? offload_block_bytes(q->blocks[b].bytes - away) : 0;
+        here += away < q->blocks[b].bytes ? homes_block_bytes(q->blocks[b].bytes - away) : 0;
     }
-    assert_true(s->resident == here && s->weights == here + OFFLOAD_SLOTS * slot);
+    assert_true(s->resident == here && s->weights == here + HOMES_SLOTS * slot);
     assert_true(s->weights + s->others <= q->capacity);
     return all;
 }
@@ -261,49 +260,49 @@ static void a_share_of_every_layer(void **state) {
     const plan_rates r = usual();
     int n_part = 0;
     for (uint64_t less = MIB; less < 27 * MIB; less += 2 * MIB) {
-        offload_block blocks[N_BLOCK];
+        homes_block blocks[N_BLOCK];
         uint64_t matrices[N_MATRIX];
-        offload_question q = question(blocks, ALL - less);
-        offload_split s, whole;
+        homes_question q = question(blocks, ALL - less);
+        homes_split s, whole;
         nib_error err = {0};
         cut(&q, matrices);
         q.one_cache = true;
         q.max_layers = N_BLOCK;
-        assert_int_equal(offload_split_make(&q, &r, &whole, &err), NIB_OK);
+        assert_int_equal(homes_split_make(&q, &r, &whole, &err), NIB_OK);
         const uint64_t most = check_sums(&q, &whole);
         assert_int_equal(whole.n_in_part, 0);
         q.max_layers = 0;
-        assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_OK);
+        assert_int_equal(homes_split_make(&q, &r, &s, &err), NIB_OK);
         const uint64_t bytes = check_sums(&q, &s);
         assert_true(s.n_in_part > 0 ? bytes < most : bytes == most);
         n_part += s.n_in_part > 0;
-        offload_split_clear(&whole);
-        offload_split_clear(&s);
+        homes_split_clear(&whole);
+        homes_split_clear(&s);
         q.one_cache = false; /* processor and link together are faster here */
-        assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_OK);
+        assert_int_equal(homes_split_make(&q, &r, &s, &err), NIB_OK);
         assert_true(s.n_in_place == 0 || s.n_in_part == 0);
-        offload_split_clear(&s);
+        homes_split_clear(&s);
     }
     assert_true(n_part > 3);
 }
 
-static int n_in_place(const offload_question *q, int64_t *max_rows) {
+static int n_in_place(const homes_question *q, int64_t *max_rows) {
     const plan_rates r = usual();
-    offload_split s;
+    homes_split s;
     nib_error err = {0};
-    if (offload_split_make(q, &r, &s, &err))
+    if (homes_split_make(q, &r, &s, &err))
         fail_msg("%s", err.message);
     const int n = s.n_in_place;
     assert_true(s.n_not_resident > 0);
     *max_rows = s.max_rows;
-    offload_split_clear(&s);
+    homes_split_clear(&s);
     return n;
 }
 
 static void many_sequences_leave_no_layer_in_place(void **state) {
     (void)state;
-    offload_block blocks[N_BLOCK];
-    offload_question q = question(blocks, 60 * MIB);
+    homes_block blocks[N_BLOCK];
+    homes_question q = question(blocks, 60 * MIB);
     int64_t max, again;
     const int n = n_in_place(&q, &max);
     assert_true(n > 0 && max > 1 && max < 64);
@@ -333,9 +332,9 @@ static void caches_that_do_not_fit_are_staged(void **state) {
     };
     const plan_rates r = usual();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        offload_block blocks[N_BLOCK];
-        offload_question q = question(blocks, ALL + cases[i].capacity);
-        offload_split s;
+        homes_block blocks[N_BLOCK];
+        homes_question q = question(blocks, ALL + cases[i].capacity);
+        homes_split s;
         nib_error err = {0};
         q.n_page = EACH / PAGE;
         q.n_page_each = 16;
@@ -343,17 +342,17 @@ static void caches_that_do_not_fit_are_staged(void **state) {
         q.many_from = 16;
         q.one_cache = true;
         q.stages = true;
-        if (offload_split_make(&q, &r, &s, &err))
+        if (homes_split_make(&q, &r, &s, &err))
             fail_msg("case %zu: %s", i, err.message);
         assert_true(s.weights + s.others <= q.capacity);
         int n = 0;
         for (int b = 0; b < N_BLOCK; b++)
-            n += s.staged[b];
+            n += s.of[b].staged;
         if (n != cases[i].n_staged || s.n_staged != n || s.n_not_resident != cases[i].n_not_resident)
             fail_msg("case %zu: %d staged, %d not resident", i, n, s.n_not_resident);
         assert_int_equal(s.host, n * EACH);
         assert_true(n == 0 || (s.n_stage_page >= 16 && s.stage_page == PAGE));
-        offload_split_clear(&s);
+        homes_split_clear(&s);
     }
 }
 
@@ -363,10 +362,10 @@ static void parts_for_windows_are_counted(void **state) {
     enum { ALL = ALWAYS + BESIDE + 4 * 12 * MIB + 22 * MIB, PAGE = 65536, N_PAGE = 640, N_PART = 8 };
     const plan_rates r = usual();
     for (int staged = 0; staged < 2; staged++) {
-        offload_block blocks[N_BLOCK];
+        homes_block blocks[N_BLOCK];
         const uint64_t all = (N_PAGE + N_PART) * 2 * (uint64_t)PAGE;
-        offload_question q = question(blocks, ALL + (staged ? 10 * (uint64_t)MIB : all));
-        offload_split s;
+        homes_question q = question(blocks, ALL + (staged ? 10 * (uint64_t)MIB : all));
+        homes_split s;
         nib_error err = {0};
         blocks[1].slides = blocks[3].slides = true;
         q.n_page = N_PAGE, q.page = 2 * PAGE;
@@ -374,16 +373,16 @@ static void parts_for_windows_are_counted(void **state) {
         q.n_page_each = 16;
         q.n_sequence = q.many_from = 16;
         q.one_cache = q.stages = true;
-        if (offload_split_make(&q, &r, &s, &err))
+        if (homes_split_make(&q, &r, &s, &err))
             fail_msg("%s", err.message);
         uint64_t here = all;
         for (int b = 1; b < N_BLOCK; b++)
-            here -= s.staged[b] ? (uint64_t)PAGE * (blocks[b].slides ? N_PART : N_PAGE) : 0;
+            here -= s.of[b].staged ? (uint64_t)PAGE * (blocks[b].slides ? N_PART : N_PAGE) : 0;
         assert_true(s.weights + s.others <= q.capacity);
         assert_true((s.n_staged > 0) == (staged > 0));
-        assert_true(s.device_kv >= here && s.device_kv <= here + (N_PAGE + N_PART) * (uint64_t)OFFLOAD_PAGE);
+        assert_true(s.device_kv >= here && s.device_kv <= here + (N_PAGE + N_PART) * (uint64_t)HOMES_PAGE);
         assert_int_equal(s.host, (uint64_t)s.n_staged * N_PAGE * PAGE);
-        offload_split_clear(&s);
+        homes_split_clear(&s);
     }
 }
 
@@ -391,67 +390,64 @@ static void parts_for_windows_are_counted(void **state) {
 static void a_share_is_followed(void **state) {
     (void)state;
     const plan_rates r = usual();
-    offload_block blocks[N_BLOCK];
-    uint64_t matrices[N_MATRIX], kept[N_BLOCK] = {0};
-    offload_question q = question(blocks, 60 * MIB);
-    offload_split s, again;
+    homes_block blocks[N_BLOCK];
+    uint64_t matrices[N_MATRIX];
+    homes_question q = question(blocks, 60 * MIB);
+    homes_split s, again;
     nib_error err = {0};
     cut(&q, matrices);
     q.one_cache = true;
-    assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_OK);
+    assert_int_equal(homes_split_make(&q, &r, &s, &err), NIB_OK);
     assert_true(s.n_in_part > 0);
-    for (int b = 1; b < N_BLOCK; b++)
-        kept[b] = blocks[b].bytes - s.away[b];
-    q.places = s.place;
-    q.kept = kept;
-    assert_int_equal(offload_split_make(&q, &r, &again, &err), NIB_OK);
+    q.given = s.of;
+    assert_int_equal(homes_split_make(&q, &r, &again, &err), NIB_OK);
     assert_memory_equal(s.comes, again.comes, N_MATRIX);
     assert_true(check_sums(&q, &again) == check_sums(&q, &s));
-    offload_split_clear(&again);
-    offload_split_clear(&s);
+    homes_split_clear(&again);
+    homes_split_clear(&s);
 }
 
 static void what_does_not_fit_is_refused(void **state) {
     (void)state;
     const plan_rates r = usual();
-    offload_block blocks[N_BLOCK];
-    offload_question q = question(blocks, 20 * MIB);
-    offload_split s;
+    homes_block blocks[N_BLOCK];
+    homes_question q = question(blocks, 20 * MIB);
+    homes_split s;
     nib_error err = {0};
-    assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_E_NOFIT);
+    assert_int_equal(homes_split_make(&q, &r, &s, &err), NIB_E_NOFIT);
     assert_non_null(strstr(err.message, "is the smallest that works"));
     q.capacity = s.weights + s.others; /* the named cap, without the driver */
-    offload_split_clear(&s);
-    assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_OK);
-    offload_split_clear(&s);
+    homes_split_clear(&s);
+    assert_int_equal(homes_split_make(&q, &r, &s, &err), NIB_OK);
+    homes_split_clear(&s);
 }
 
 static void a_plan_is_followed(void **state) {
     (void)state;
-    static offload_place places[N_BLOCK] = {OFFLOAD_RESIDENT, OFFLOAD_STREAMED, OFFLOAD_RESIDENT,
-                                            OFFLOAD_RESIDENT, OFFLOAD_IN_PLACE, OFFLOAD_RESIDENT};
+    block_home given[N_BLOCK] = {[1] = {.kind = HOME_STREAMED}, [4] = {.kind = HOME_IN_PLACE}};
     const plan_rates r = usual();
-    offload_block blocks[N_BLOCK];
-    offload_question q = question(blocks, 200 * MIB);
-    offload_split s;
+    homes_block blocks[N_BLOCK];
+    homes_question q = question(blocks, 200 * MIB);
+    homes_split s;
     nib_error err = {0};
-    q.places = places;
-    assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_OK);
-    assert_memory_equal(s.place, places, sizeof places);
+    q.given = given;
+    assert_int_equal(homes_split_make(&q, &r, &s, &err), NIB_OK);
+    for (int b = 0; b < N_BLOCK; b++)
+        assert_int_equal(s.of[b].kind, given[b].kind);
     assert_int_equal(s.n_in_place, 1);
     assert_true(s.max_rows >= 1 && s.host == 4 * 65536);
-    offload_split_clear(&s);
+    homes_split_clear(&s);
     q.one_cache = true;
-    assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_E_USAGE);
-    offload_split_clear(&s);
+    assert_int_equal(homes_split_make(&q, &r, &s, &err), NIB_E_USAGE);
+    homes_split_clear(&s);
     q.one_cache = false;
     q.max_layers = 1;
-    assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_E_USAGE);
-    offload_split_clear(&s);
+    assert_int_equal(homes_split_make(&q, &r, &s, &err), NIB_E_USAGE);
+    homes_split_clear(&s);
     q.max_layers = 0;
     q.capacity = 40 * MIB;
-    assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_E_NOFIT);
-    offload_split_clear(&s);
+    assert_int_equal(homes_split_make(&q, &r, &s, &err), NIB_E_NOFIT);
+    homes_split_clear(&s);
 }
 
 /* Of layers whose keys and values are in RAM, the processor attends if it is faster than the link; a plan
@@ -460,21 +456,21 @@ static void processor_attends(void **state) {
     (void)state;
     enum { N = 12 };
     plan_rates r = usual();
-    offload_block blocks[N] = {{.bytes = 0}};
-    offload_place places[N] = {OFFLOAD_RESIDENT};
+    homes_block blocks[N] = {{.bytes = 0}};
+    block_home given[N] = {{.kind = HOME_RESIDENT}};
     for (int b = 1; b < N; b++)
-        blocks[b] = (offload_block){.bytes = 10 * MIB, .cache = b < N - 1 ? 4 * MIB : 0};
-    offload_question q = {.blocks = blocks,
-                          .n_block = N,
-                          .layer = layer,
-                          .capacity = (uint64_t)600 * MIB,
-                          .n_page = 100,
-                          .page = (uint64_t)40 * MIB,
-                          .n_page_each = 10,
-                          .n_sequence = 10,
-                          .stages = true,
-                          .one_cache = true};
-    offload_split s;
+        blocks[b] = (homes_block){.bytes = 10 * MIB, .cache = b < N - 1 ? 4 * MIB : 0};
+    homes_question q = {.blocks = blocks,
+                        .n_block = N,
+                        .layer = layer,
+                        .capacity = (uint64_t)600 * MIB,
+                        .n_page = 100,
+                        .page = (uint64_t)40 * MIB,
+                        .n_page_each = 10,
+                        .n_sequence = 10,
+                        .stages = true,
+                        .one_cache = true};
+    homes_split s;
     nib_error err;
     const struct {
         double ram, attend;
@@ -483,31 +479,31 @@ static void processor_attends(void **state) {
     } cases[] = {
         {1e12, 0, false, 8, 10}, {1e12, 100e9, true, 8, 10}, {1e12, 25e9, true, 0, 0}, {60e9, 1, true, 0, 0}};
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
-        r.ram_read = cases[i].ram;
+        r.at[PLACE_RAM].read = cases[i].ram;
         r.attend_codes = cases[i].attend;
         for (int b = 1; b < N - 1; b++)
             blocks[b].newest = cases[i].codes ? 4096 : 0;
         q.newest = cases[i].codes ? 10 * 4096 : 0;
         q.attends = true;
-        if (offload_split_make(&q, &r, &s, &err))
+        if (homes_split_make(&q, &r, &s, &err))
             fail_msg("%s", err.message);
         assert_true(s.n_staged >= 9);
         assert_in_range(s.n_attended, cases[i].least, cases[i].most);
         for (int b = 0; b < N; b++)
-            assert_true(s.staged[b] || !s.attended[b]);
-        offload_split_clear(&s);
+            assert_true(s.of[b].staged || !s.of[b].attended);
+        homes_split_clear(&s);
     }
-    q.places = places;
+    q.given = given;
     q.n_attended = 7;
-    if (offload_split_make(&q, &r, &s, &err))
+    if (homes_split_make(&q, &r, &s, &err))
         fail_msg("%s", err.message);
     assert_int_equal(s.n_attended, 7);
-    offload_split_clear(&s);
-    q.places = NULL;
+    homes_split_clear(&s);
+    q.given = NULL;
     q.attends = false;
-    assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_OK);
+    assert_int_equal(homes_split_make(&q, &r, &s, &err), NIB_OK);
     assert_int_equal(s.n_attended, 0);
-    offload_split_clear(&s);
+    homes_split_clear(&s);
 }
 
 int main(void) {

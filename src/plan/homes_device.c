@@ -1,33 +1,32 @@
-/* offload.c - see offload.h. */
-#include "plan/offload.h"
+/* homes_device.c - blocks, keys and values of a GPU; see homes.h. */
+#include "plan/homes.h"
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "plan/planner.h"
 #include "state/kv_stage.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-double offload_read_bytes(double bytes, double chosen, double share, double n_row) {
+double homes_read_bytes(double bytes, double chosen, double share, double n_row) {
     return bytes - (chosen > 0 ? chosen * pow(1 - share, n_row) : 0);
 }
 
 /* Seconds of a pass of n_row rows through all layers. The time of one row's products is part of the rate at
  * which weights are read. */
-static double seconds_of(const plan_rates *r, const offload_layer *l, int n_layer, int n_streamed,
+static double seconds_of(const plan_rates *r, const homes_layer *l, int n_layer, int n_streamed,
                          int64_t n_row) {
-    const double bytes = offload_read_bytes((double)l->bytes, (double)l->chosen, l->share, (double)n_row);
+    const double bytes = homes_read_bytes((double)l->bytes, (double)l->chosen, l->share, (double)n_row);
     const double read = bytes / r->one_row[l->bits] * (l->two ? r->two_slices : 1);
     const double multiply = (double)(n_row - 1) * (double)l->macs / r->many_rows[l->bits];
     const double here = (n_layer - n_streamed) * (read + multiply);
-    const double link = n_streamed * ((double)l->bytes / r->link);
+    const double link = n_streamed * ((double)l->bytes / r->at[PLACE_RAM].to[PLACE_GPU]);
     return NUM_MAX(here, link);
 }
 
 /* Maximum rows for which the processor's layers take no longer than streaming all layers. */
-static int64_t rows_in_place(const plan_rates *r, const offload_layer *each, int n_layer, int n_streamed,
+static int64_t rows_in_place(const plan_rates *r, const homes_layer *each, int n_layer, int n_streamed,
                              int64_t max_rows) {
     const double all = seconds_of(r, each, n_layer, n_layer, 1);
     int64_t n = 0;
@@ -36,13 +35,13 @@ static int64_t rows_in_place(const plan_rates *r, const offload_layer *each, int
     return n;
 }
 
-void offload_choose(const plan_rates *r, const offload_layer *each, int n_layer, int64_t max_rows,
-                    offload *out) {
-    *out = (offload){.seconds = seconds_of(r, each, n_layer, 0, 1)};
+void homes_divide(const plan_rates *r, const homes_layer *each, int n_layer, int64_t max_rows,
+                  homes_division *out) {
+    *out = (homes_division){.seconds = seconds_of(r, each, n_layer, 0, 1)};
     for (int n = 1; n <= n_layer; n++) {
         const double s = seconds_of(r, each, n_layer, n, 1);
         if (s < out->seconds)
-            *out = (offload){.n_streamed = n, .seconds = s};
+            *out = (homes_division){.n_streamed = n, .seconds = s};
     }
     out->max_rows = rows_in_place(r, each, n_layer, out->n_streamed, max_rows);
 }
@@ -52,22 +51,22 @@ static int before(int n, int places, int i) {
     return (int)((int64_t)i * n / places);
 }
 
-void offload_place_all(int n_layer, int n_resident, int n_streamed, offload_place *out) {
+void homes_order(int n_layer, int n_resident, int n_streamed, block_home *out) {
     const int n_not_resident = n_layer - n_resident;
     int at = 0, group = 0;
     for (int i = 0; i < n_not_resident; i++) {
         const bool streamed =
             before(n_streamed, n_not_resident, i + 1) != before(n_streamed, n_not_resident, i);
-        out[at++] = streamed ? OFFLOAD_STREAMED : OFFLOAD_IN_PLACE;
+        out[at++].kind = streamed ? HOME_STREAMED : HOME_IN_PLACE;
         if (!streamed)
             continue;
         for (int n = before(n_resident, n_streamed, group + 1) - before(n_resident, n_streamed, group); n > 0;
              n--)
-            out[at++] = OFFLOAD_RESIDENT;
+            out[at++].kind = HOME_RESIDENT;
         group++;
     }
     while (at < n_layer)
-        out[at++] = OFFLOAD_RESIDENT;
+        out[at++].kind = HOME_RESIDENT;
 }
 
 /* ---- the whole decision ---- */
@@ -75,20 +74,20 @@ void offload_place_all(int n_layer, int n_resident, int n_streamed, offload_plac
 /* CUDA allocates large memory in pieces of this size. */
 enum { PIECE = 2 << 20, LARGE = 1 << 20 };
 
-bool offload_is_for_many(const offload_question *q) {
+bool homes_is_for_many(const homes_question *q) {
     return q->many_from > 0 && q->n_sequence >= q->many_from;
 }
 
-uint64_t offload_block_bytes(uint64_t bytes) {
-    return bytes < LARGE ? bytes : (bytes + OFFLOAD_PAGE + PIECE - 1) / PIECE * PIECE;
+uint64_t homes_block_bytes(uint64_t bytes) {
+    return bytes < LARGE ? bytes : (bytes + HOMES_PAGE + PIECE - 1) / PIECE * PIECE;
 }
 
 static uint64_t whole_pages(uint64_t bytes) {
-    return (bytes + OFFLOAD_PAGE - 1) / OFFLOAD_PAGE * OFFLOAD_PAGE;
+    return (bytes + HOMES_PAGE - 1) / HOMES_PAGE * HOMES_PAGE;
 }
 
-static void add_sketch(const offload_question *q, offload_split *s) {
-    const uint64_t bytes = offload_block_bytes(q->sketch);
+static void add_sketch(const homes_question *q, homes_split *s) {
+    const uint64_t bytes = homes_block_bytes(q->sketch);
     s->has_sketch = true;
     s->resident += bytes;
     s->weights += bytes;
@@ -96,7 +95,7 @@ static void add_sketch(const offload_question *q, offload_split *s) {
 
 /* Keeps matrices of block b of at most `max` bytes in all, the largest first; the others come. Returns the
  * bytes that come. */
-static uint64_t keep_some(const offload_question *q, int b, uint64_t max, bool *comes) {
+static uint64_t keep_some(const homes_question *q, int b, uint64_t max, bool *comes) {
     const int first = q->blocks[b].first_matrix;
     const int end = b + 1 < q->n_block ? q->blocks[b + 1].first_matrix : q->n_matrix;
     uint64_t left = max;
@@ -116,44 +115,44 @@ static uint64_t keep_some(const offload_question *q, int b, uint64_t max, bool *
 }
 
 /* Resident bytes of block b at most. */
-static uint64_t max_kept(const offload_question *q, const offload_split *s, int b) {
+static uint64_t max_kept(const homes_question *q, const homes_split *s, int b) {
     const uint64_t bytes = q->blocks[b].bytes;
-    if (s->place[b] != OFFLOAD_STREAMED)
-        return s->place[b] == OFFLOAD_RESIDENT ? UINT64_MAX : 0;
-    if (q->places)
-        return q->kept ? q->kept[b] : 0;
-    return b < q->n_block - 1 ? bytes / OFFLOAD_SHARES * (uint64_t)s->share : 0;
+    if (s->of[b].kind != HOME_STREAMED)
+        return s->of[b].kind == HOME_RESIDENT ? UINT64_MAX : 0;
+    if (q->given)
+        return bytes - NUM_MIN(q->given[b].away, bytes);
+    return b < q->n_block - 1 ? bytes / HOMES_SHARES * (uint64_t)s->share : 0;
 }
 
 /* Sums the bytes of weights for the places in s. */
-static void count_weights(const offload_question *q, offload_split *s) {
+static void count_weights(const homes_question *q, homes_split *s) {
     s->resident = q->fixed;
     s->slot = 0;
     s->n_not_resident = s->n_in_place = s->n_in_part = 0;
     for (int b = 1; b < q->n_block; b++) {
         const uint64_t max = max_kept(q, s, b);
-        s->away[b] = max == UINT64_MAX ? 0 : q->blocks[b].bytes;
+        s->of[b].away = max == UINT64_MAX ? 0 : q->blocks[b].bytes;
         if (q->n_matrix)
-            s->away[b] = keep_some(q, b, max, s->comes);
-        const uint64_t here = q->blocks[b].bytes - s->away[b];
-        s->n_not_resident += s->place[b] != OFFLOAD_RESIDENT;
-        s->n_in_place += s->place[b] == OFFLOAD_IN_PLACE;
-        s->n_in_part += s->away[b] > 0 && here > 0;
-        s->resident += here || s->place[b] == OFFLOAD_RESIDENT ? offload_block_bytes(here) : 0;
-        s->slot = NUM_MAX(s->slot, s->away[b]);
+            s->of[b].away = keep_some(q, b, max, s->comes);
+        const uint64_t here = q->blocks[b].bytes - s->of[b].away;
+        s->n_not_resident += s->of[b].kind != HOME_RESIDENT;
+        s->n_in_place += s->of[b].kind == HOME_IN_PLACE;
+        s->n_in_part += s->of[b].away > 0 && here > 0;
+        s->resident += here || s->of[b].kind == HOME_RESIDENT ? homes_block_bytes(here) : 0;
+        s->slot = NUM_MAX(s->slot, s->of[b].away);
     }
-    s->weights = s->resident + OFFLOAD_SLOTS * s->slot;
+    s->weights = s->resident + HOMES_SLOTS * s->slot;
     s->has_sketch = false;
-    if (q->sketch && q->needs_sketch && s->place[q->n_block - 1] == OFFLOAD_RESIDENT)
+    if (q->sketch && q->needs_sketch && s->of[q->n_block - 1].kind == HOME_RESIDENT)
         add_sketch(q, s);
 }
 
 /* Whether the layer can be staged: the GPU computes it. */
-static bool may_stage(const offload_question *q, const offload_split *s, int b) {
-    return q->stages && b > 0 && s->place[b] != OFFLOAD_IN_PLACE && q->blocks[b].cache > 0;
+static bool may_stage(const homes_question *q, const homes_split *s, int b) {
+    return q->stages && b > 0 && s->of[b].kind != HOME_IN_PLACE && q->blocks[b].cache > 0;
 }
 
-static int max_staged(const offload_question *q, const offload_split *s) {
+static int max_staged(const homes_question *q, const homes_split *s) {
     int n = 0;
     for (int b = 0; b < q->n_block; b++)
         n += may_stage(q, s, b);
@@ -161,7 +160,7 @@ static int max_staged(const offload_question *q, const offload_split *s) {
 }
 
 /* The same if no layer is computed in place. */
-static int n_cache(const offload_question *q) {
+static int n_cache(const homes_question *q) {
     int n = 0;
     for (int b = 1; b < q->n_block && q->stages; b++)
         n += q->blocks[b].cache > 0;
@@ -177,11 +176,11 @@ static int n_cache(const offload_question *q) {
 typedef struct pass_bytes {
     double weights, kv; /* weights that cross the link; keys and values in host memory */
 } pass_bytes;
-static pass_bytes bytes_of(const offload_question *q, const offload_split *s) {
+static pass_bytes bytes_of(const homes_question *q, const homes_split *s) {
     pass_bytes sum = {0, 0};
     for (int b = 1; b < q->n_block; b++) {
-        sum.weights += s->place[b] == OFFLOAD_STREAMED ? (double)s->away[b] : 0;
-        if (s->staged[b])
+        sum.weights += s->of[b].kind == HOME_STREAMED ? (double)s->of[b].away : 0;
+        if (s->of[b].staged)
             sum.kv += 0.875 * (double)(q->n_page * q->blocks[b].cache + q->n_table * q->blocks[b].newest);
     }
     return sum;
@@ -190,35 +189,37 @@ static pass_bytes bytes_of(const offload_question *q, const offload_split *s) {
 /* Seconds of a pass if the processor attends in n of the staged layers. Link and processor take turns: a
  * layer's keys and values are several times the slots to which they come ahead (OPT-30B in kv4, H200: 14 of
  * 48 layers took 433 ms, the sum of both; none took 344). Both read the host's memory. */
-static double seconds_of_pass(const offload_question *q, const plan_rates *r, const offload_split *s, int n) {
+static double seconds_of_pass(const homes_question *q, const plan_rates *r, const homes_split *s, int n) {
     const pass_bytes all = bytes_of(q, s);
     const double here = n > 0 ? all.kv * n / s->n_staged : 0;
-    const double host = n > 0 ? here / (q->newest ? r->attend_codes : r->ram_read) + n * ATTEND_TURN : 0;
-    const double ram = r->ram_read > 0 ? (all.weights + all.kv) / r->ram_read : 0;
-    return NUM_MAX((all.weights + all.kv - here) / r->link + host, ram);
+    const double host =
+        n > 0 ? here / (q->newest ? r->attend_codes : r->at[PLACE_RAM].read) + n * ATTEND_TURN : 0;
+    const double ram = r->at[PLACE_RAM].read > 0 ? (all.weights + all.kv) / r->at[PLACE_RAM].read : 0;
+    return NUM_MAX((all.weights + all.kv - here) / r->at[PLACE_RAM].to[PLACE_GPU] + host, ram);
 }
 
 /* Lets the processor attend in as many of the staged layers as makes a pass fastest, or as a plan says,
  * spread evenly. */
-static void attend(const offload_question *q, const plan_rates *r, offload_split *s) {
-    int best = q->places && q->attends ? NUM_MIN(q->n_attended, s->n_staged) : 0, i = 0;
-    for (int n = 1; n <= s->n_staged && q->attends && !q->places; n++)
+static void attend(const homes_question *q, const plan_rates *r, homes_split *s) {
+    int best = q->given && q->attends ? NUM_MIN(q->n_attended, s->n_staged) : 0, i = 0;
+    for (int n = 1; n <= s->n_staged && q->attends && !q->given; n++)
         best = seconds_of_pass(q, r, s, n) < seconds_of_pass(q, r, s, best) ? n : best;
     s->n_attended = best;
     for (int b = 0; b < q->n_block; b++) {
-        s->attended[b] = s->staged[b] && before(best, s->n_staged, i + 1) != before(best, s->n_staged, i);
-        i += s->staged[b];
+        s->of[b].attended =
+            s->of[b].staged && before(best, s->n_staged, i + 1) != before(best, s->n_staged, i);
+        i += s->of[b].staged;
     }
 }
 
 /* Stages n layers, spread evenly, so that the link also works while others compute. */
-static void stage(const offload_question *q, int n, offload_split *s) {
+static void stage(const homes_question *q, int n, homes_split *s) {
     const int most = max_staged(q, s);
     int i = 0;
     s->n_staged = n;
     for (int b = 0; b < q->n_block; b++) {
         const bool may = may_stage(q, s, b);
-        s->staged[b] = may && before(n, most, i + 1) != before(n, most, i);
+        s->of[b].staged = may && before(n, most, i + 1) != before(n, most, i);
         i += may;
     }
 }
@@ -230,17 +231,17 @@ typedef struct two_parts {
 } two_parts;
 static two_parts parts_of(uint64_t page, uint64_t away) {
     return (two_parts){
-        .here = NUM_MAX(page - away / OFFLOAD_PAGE * OFFLOAD_PAGE, NUM_MIN(page, (uint64_t)OFFLOAD_PAGE)),
+        .here = NUM_MAX(page - away / HOMES_PAGE * HOMES_PAGE, NUM_MIN(page, (uint64_t)HOMES_PAGE)),
         .there = whole_pages(away)};
 }
 
 /* Sums the bytes of keys and values for the homes in s. */
-static void count_caches(const offload_question *q, offload_split *s) {
+static void count_caches(const homes_question *q, homes_split *s) {
     enum { N_NEWEST = KV_WINDOW / KV_BLOCK };
     uint64_t away = 0, parts = 0, newest = 0;
     s->stage_page = s->stage_newest = 0;
     for (int b = 1; b < q->n_block; b++)
-        if (s->place[b] == OFFLOAD_IN_PLACE || s->staged[b]) {
+        if (s->of[b].kind == HOME_IN_PLACE || s->of[b].staged) {
             *(q->blocks[b].slides ? &parts : &away) += q->blocks[b].cache;
             newest += q->blocks[b].newest;
             s->stage_page = NUM_MAX(s->stage_page, whole_pages(q->blocks[b].cache));
@@ -248,7 +249,7 @@ static void count_caches(const offload_question *q, offload_split *s) {
         }
     const two_parts page = parts_of(q->page, away), last = parts_of(q->newest, newest);
     const two_parts part = parts_of(q->part, parts); /* in host memory there is one for each page */
-    const uint64_t least = away + parts > 0 ? OFFLOAD_PAGE : 0;
+    const uint64_t least = away + parts > 0 ? HOMES_PAGE : 0;
     s->host = q->n_page * whole_pages(away + parts) + q->n_table * N_NEWEST * last.there;
     s->device_kv = q->session - q->n_table * N_NEWEST * (q->newest - last.here) +
                    q->n_page * NUM_MAX(page.here, least) + q->n_part * part.here;
@@ -256,8 +257,8 @@ static void count_caches(const offload_question *q, offload_split *s) {
 }
 
 /* Decides the size of the stage: the sequences, or the pages, that fit in its slots. Returns its bytes. */
-static uint64_t stage_bytes(const offload_question *q, offload_split *s) {
-    const uint64_t most = NUM_MIN((uint64_t)OFFLOAD_STAGE_BYTES, q->capacity / OFFLOAD_STAGE_SHARE);
+static uint64_t stage_bytes(const homes_question *q, homes_split *s) {
+    const uint64_t most = NUM_MIN((uint64_t)HOMES_STAGE_BYTES, q->capacity / HOMES_STAGE_SHARE);
     const uint64_t each = NUM_MAX(q->n_page_each ? NUM_MIN(q->n_page_each, q->n_page) : q->n_page, 1);
     s->n_stage_page = s->n_stage_newest = 0;
     if (s->stage_page == 0)
@@ -272,7 +273,7 @@ static uint64_t stage_bytes(const offload_question *q, offload_split *s) {
                           s->n_stage_list);
 }
 
-static bool fits(const offload_question *q, const plan_rates *r, offload_split *s) {
+static bool fits(const homes_question *q, const plan_rates *r, homes_split *s) {
     count_weights(q, s);
     attend(q, r, s);
     count_caches(q, s);
@@ -281,15 +282,15 @@ static bool fits(const offload_question *q, const plan_rates *r, offload_split *
 }
 
 /* Adds the sketch if all blocks are resident and enough memory is left. */
-static void add_wanted_sketch(const offload_question *q, offload_split *s) {
+static void add_wanted_sketch(const homes_question *q, homes_split *s) {
     const uint64_t taken = s->weights + s->others;
     if (q->sketch && !s->has_sketch && s->n_not_resident == 0 &&
-        offload_block_bytes(q->sketch) <= q->capacity - taken)
+        homes_block_bytes(q->sketch) <= q->capacity - taken)
         add_sketch(q, s);
 }
 
-static void place_embedding(offload_split *s) {
-    s->place[0] = s->place[1] == OFFLOAD_IN_PLACE ? OFFLOAD_IN_PLACE : OFFLOAD_RESIDENT;
+static void place_embedding(homes_split *s) {
+    s->of[0].kind = s->of[1].kind == HOME_IN_PLACE ? HOME_IN_PLACE : HOME_RESIDENT;
 }
 
 /* A choice that may fit. */
@@ -300,29 +301,29 @@ typedef struct candidate {
 } candidate;
 
 /* Divides the blocks by the candidate. True: it fits. */
-static bool try_split(const offload_question *q, const plan_rates *r, candidate c, offload_split *s) {
+static bool try_split(const homes_question *q, const plan_rates *r, candidate c, homes_split *s) {
     const int n_all = q->n_block - 2, n_layer = n_all - c.n_resident;
-    offload chosen = {0};
+    homes_division chosen = {0};
     if (n_layer > 0 && !q->one_cache && c.n_staged == 0 && c.share == 0)
-        offload_choose(r, &q->layer, n_layer, q->max_rows, &chosen);
+        homes_divide(r, &q->layer, n_layer, q->max_rows, &chosen);
     s->max_rows = chosen.max_rows;
     s->share = c.share;
     const int n_here = chosen.max_rows >= NUM_MAX(q->n_sequence, 1) ? n_layer - chosen.n_streamed : 0;
-    offload_place_all(n_all, c.n_resident, n_layer - n_here, s->place + 1);
-    s->place[q->n_block - 1] = c.head ? OFFLOAD_RESIDENT : OFFLOAD_STREAMED;
+    homes_order(n_all, c.n_resident, n_layer - n_here, s->of + 1);
+    s->of[q->n_block - 1].kind = c.head ? HOME_RESIDENT : HOME_STREAMED;
     place_embedding(s);
     stage(q, c.n_staged, s);
     return fits(q, r, s);
 }
 
-static int max_resident(const offload_question *q) {
+static int max_resident(const homes_question *q) {
     const int n_layer = q->n_block - 2;
     return q->max_layers ? NUM_MIN(q->max_layers, n_layer) : n_layer;
 }
 
 /* Finds the maximum number of resident layers by bisection, for this head and share. All layers are tried
  * first, because then no slots are needed. */
-static bool fit_layers(const offload_question *q, const plan_rates *r, candidate *c, offload_split *s) {
+static bool fit_layers(const homes_question *q, const plan_rates *r, candidate *c, homes_split *s) {
     int low = 0, high = max_resident(q);
     c->n_resident = high;
     if (try_split(q, r, *c, s))
@@ -339,14 +340,14 @@ static bool fit_layers(const offload_question *q, const plan_rates *r, candidate
 }
 
 /* Seconds of a pass of generated rows that the GPU does not compute. */
-static double pass_seconds(const offload_question *q, const plan_rates *r, const offload_split *s) {
+static double pass_seconds(const homes_question *q, const plan_rates *r, const homes_split *s) {
     return NUM_MAX(seconds_of_pass(q, r, s, s->n_attended), seconds_of(r, &q->layer, s->n_in_place, 0, 1));
 }
 
 /* Finds the head and the share with the shortest pass. A share that shortens it by less than a 64th is not
  * worth more copies. */
-static bool fit_weights(const offload_question *q, const plan_rates *r, offload_split *s) {
-    const int n_share = q->max_layers || q->n_matrix == 0 ? 1 : OFFLOAD_SHARES;
+static bool fit_weights(const homes_question *q, const plan_rates *r, homes_split *s) {
+    const int n_share = q->max_layers || q->n_matrix == 0 ? 1 : HOMES_SHARES;
     candidate best = {0};
     double least = 0;
     bool found = false;
@@ -366,7 +367,7 @@ static bool fit_weights(const offload_question *q, const plan_rates *r, offload_
 }
 
 /* Tries to stage as few layers as fit. */
-static bool fit_caches(const offload_question *q, const plan_rates *r, candidate *c, offload_split *s) {
+static bool fit_caches(const homes_question *q, const plan_rates *r, candidate *c, homes_split *s) {
     int low = 1, high = n_cache(q);
     c->n_staged = high;
     if (high == 0 || !try_split(q, r, *c, s))
@@ -384,7 +385,7 @@ static bool fit_caches(const offload_question *q, const plan_rates *r, candidate
 
 /* Finds the split with staged layers in which a pass takes the fewest seconds, if they are fewer than `than`;
  * of equal ones that with the most resident layers. */
-static bool fit_staged(const offload_question *q, const plan_rates *r, double than, offload_split *s) {
+static bool fit_staged(const homes_question *q, const plan_rates *r, double than, homes_split *s) {
     candidate best = {.n_resident = -1};
     if (!q->stages)
         return false;
@@ -399,7 +400,7 @@ static bool fit_staged(const offload_question *q, const plan_rates *r, double th
     return best.n_resident >= 0 && try_split(q, r, best, s);
 }
 
-static bool fit_all(const offload_question *q, const plan_rates *r, offload_split *s) {
+static bool fit_all(const homes_question *q, const plan_rates *r, homes_split *s) {
     const bool fit = fit_weights(q, r, s);
     const bool may_gain = q->n_sequence > 1 && s->n_not_resident > 0 && s->n_in_place == 0;
     if (fit && !may_gain)
@@ -407,7 +408,7 @@ static bool fit_all(const offload_question *q, const plan_rates *r, offload_spli
     return fit_staged(q, r, fit ? pass_seconds(q, r, s) : INFINITY, s) || (fit && fit_weights(q, r, s));
 }
 
-static nib_status refuse(const offload_question *q, const offload_split *s, nib_error *err) {
+static nib_status refuse(const homes_question *q, const homes_split *s, nib_error *err) {
     char need[32], weights[32], others[32], have[32], cap[32], would[64] = "";
     if (q->capped)
         snprintf(would, sizeof would, "; --vram %s is the smallest that works",
@@ -416,7 +417,7 @@ static nib_status refuse(const offload_question *q, const offload_split *s, nib_
                     "VRAM: needs at least %s: %s for weights (%s%s) and %s "
                     "for activations, keys and values; %s has %s free%s",
                     num_format_size(s->weights + s->others, need), num_format_size(s->weights, weights),
-                    q->places           ? "those of the plan"
+                    q->given            ? "those of the plan"
                     : s->n_not_resident ? "those that are always resident"
                                         : "all",
                     s->n_not_resident ? ", and slots for two blocks" : "", num_format_size(s->others, others),
@@ -424,7 +425,7 @@ static nib_status refuse(const offload_question *q, const offload_split *s, nib_
 }
 
 /* The split with the smallest memory: either nothing that can be streamed is resident, or everything is. */
-static void take_smallest(const offload_question *q, const plan_rates *r, offload_split *s) {
+static void take_smallest(const homes_question *q, const plan_rates *r, homes_split *s) {
     const candidate tried[] = {
         {0, false, 0, 0},          {0, true, 0, 0},          {max_resident(q), true, 0, 0},
         {0, false, n_cache(q), 0}, {0, true, n_cache(q), 0}, {max_resident(q), true, n_cache(q), 0}};
@@ -439,18 +440,18 @@ static void take_smallest(const offload_question *q, const plan_rates *r, offloa
 }
 
 /* Follows a plan's places. */
-static nib_status follow(const offload_question *q, const plan_rates *r, offload_split *s, nib_error *err) {
+static nib_status follow(const homes_question *q, const plan_rates *r, homes_split *s, nib_error *err) {
     int n_resident = 0;
-    memcpy(s->place, q->places, (size_t)q->n_block * sizeof *s->place);
+    memcpy(s->of, q->given, (size_t)q->n_block * sizeof *s->of);
     place_embedding(s);
     bool fitting = false;
     for (int n = 0; !fitting && n <= max_staged(q, s); n++) {
         stage(q, n, s);
         fitting = fits(q, r, s);
     }
-    const int n_layer = q->n_block - 2, n_head = s->place[q->n_block - 1] != OFFLOAD_RESIDENT;
+    const int n_layer = q->n_block - 2, n_head = s->of[q->n_block - 1].kind != HOME_RESIDENT;
     n_resident = n_layer - (s->n_not_resident - n_head);
-    if (s->place[q->n_block - 1] == OFFLOAD_IN_PLACE)
+    if (s->of[q->n_block - 1].kind == HOME_IN_PLACE)
         return nib_fail(err, NIB_E_USAGE, "plan: the output head must be computed on the GPU");
     if (s->n_in_place && q->one_cache)
         return nib_fail(err, NIB_E_USAGE,
@@ -470,15 +471,15 @@ static nib_status follow(const offload_question *q, const plan_rates *r, offload
 
 /* The embedding's tables get only memory that nothing else needs, because a pass reads only a few rows of
  * them. */
-static void place_tables(const offload_question *q, offload_split *s) {
-    const uint64_t bytes = offload_block_bytes(q->blocks[0].bytes);
+static void place_tables(const homes_question *q, homes_split *s) {
+    const uint64_t bytes = homes_block_bytes(q->blocks[0].bytes);
     s->tables = bytes > 0 && s->n_not_resident == 0 && bytes <= q->capacity - s->weights - s->others;
     s->resident += s->tables ? bytes : 0;
     s->weights += s->tables ? bytes : 0;
 }
 
-static nib_status split(const offload_question *q, const plan_rates *r, offload_split *s, nib_error *err) {
-    if (q->places)
+static nib_status split(const homes_question *q, const plan_rates *r, homes_split *s, nib_error *err) {
+    if (q->given)
         return follow(q, r, s, err);
     if (fit_all(q, r, s))
         return NIB_OK;
@@ -486,45 +487,37 @@ static nib_status split(const offload_question *q, const plan_rates *r, offload_
     return refuse(q, s, err);
 }
 
-nib_status offload_split_make(const offload_question *q, const plan_rates *r, offload_split *s,
-                              nib_error *err) {
-    *s = (offload_split){.n_block = q->n_block};
+nib_status homes_split_make(const homes_question *q, const plan_rates *r, homes_split *s, nib_error *err) {
+    *s = (homes_split){.n_block = q->n_block};
     if (q->n_block < 3)
         return nib_fail(err, NIB_E_MODEL, "expected a model with layers, found none");
-    s->place = mem_calloc((size_t)q->n_block, sizeof *s->place);
-    s->staged = mem_calloc((size_t)q->n_block, sizeof *s->staged);
-    s->attended = mem_calloc((size_t)q->n_block, sizeof *s->attended);
-    s->away = mem_calloc((size_t)q->n_block, sizeof *s->away);
+    s->of = mem_calloc((size_t)q->n_block, sizeof *s->of);
     s->comes = mem_calloc((size_t)q->n_matrix + 1, sizeof *s->comes);
-    if (!s->place || !s->staged || !s->attended || !s->away || !s->comes)
-        return nib_fail_nomem(err, (size_t)q->n_block * sizeof *s->place, "the blocks' places");
+    if (!s->of || !s->comes)
+        return nib_fail_nomem(err, (size_t)q->n_block * sizeof *s->of, "the blocks' homes");
     NIB_TRY(split(q, r, s, err));
     add_wanted_sketch(q, s);
     place_tables(q, s);
     return NIB_OK;
 }
 
-void offload_split_clear(offload_split *s) {
-    mem_free(s->place);
-    mem_free(s->staged);
-    mem_free(s->attended);
-    mem_free(s->away);
+void homes_split_clear(homes_split *s) {
+    mem_free(s->of);
     mem_free(s->comes);
     memset(s, 0, sizeof *s);
 }
 
-void offload_question_clear(offload_question *q) {
+void homes_question_clear(homes_question *q) {
     mem_free(q->blocks);
-    mem_free(q->places);
-    mem_free(q->kept);
+    mem_free(q->given);
     mem_free(q->matrices);
     memset(q, 0, sizeof *q);
 }
 
-uint64_t offload_all_resident(const offload_question *q) {
+uint64_t homes_all_resident(const homes_question *q) {
     uint64_t sum =
         q->driver + q->fixed + q->activations + q->session + q->n_page * q->page + q->n_part * q->part;
     for (int b = 1; b < q->n_block; b++)
-        sum += offload_block_bytes(q->blocks[b].bytes);
+        sum += homes_block_bytes(q->blocks[b].bytes);
     return sum;
 }
