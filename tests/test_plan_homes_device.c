@@ -13,7 +13,7 @@
 
 /* A layer of 100 MB: 1 ms of memory at 100 GB/s, 2 ms of the link, 0.1 ms of products a row. */
 static plan_rates usual(void) {
-    plan_rates r = {.at[PLACE_RAM].to[PLACE_GPU] = 50e9, .two_slices = 1.5};
+    plan_rates r = {.at = {[PLACE_RAM].to[PLACE_GPU] = 50e9, [PLACE_GPU].read = INFINITY}, .two_slices = 1.5};
     r.one_row[4] = 100e9;
     r.many_rows[4] = 2e12;
     return r;
@@ -24,12 +24,12 @@ static void both_work(void **state) {
     (void)state;
     const plan_rates r = usual();
     homes_division o;
-    homes_divide(&r, &layer, 16, 64, &o);
+    homes_divide(&r, &(homes_layers){layer, 16, 0, 0}, 64, &o);
     assert_int_equal(o.n_streamed, 5);
     assert_true(fabs(o.seconds - 11e-3) < 1e-6); /* 11 layers of 1 ms; 5 of 2 ms */
     /* 11 (1 + 0.1 (m - 1)) ms are at most the link's 32 ms */
     assert_int_equal(o.max_rows, 20);
-    homes_divide(&r, &layer, 16, 8, &o);
+    homes_divide(&r, &(homes_layers){layer, 16, 0, 0}, 8, &o);
     assert_int_equal(o.max_rows, 8);
 }
 
@@ -42,10 +42,10 @@ static void experts_stay(void **state) {
     homes_division dense, mixture;
     of.chosen = of.bytes / 10 * 9;
     of.share = 1;
-    homes_divide(&r, &of, 16, 64, &dense);
+    homes_divide(&r, &(homes_layers){of, 16, 0, 0}, 64, &dense);
     assert_true(dense.n_streamed > 0);
     of.share = 1.0 / 16;
-    homes_divide(&r, &of, 16, 64, &mixture);
+    homes_divide(&r, &(homes_layers){of, 16, 0, 0}, 64, &mixture);
     assert_true(mixture.n_streamed < dense.n_streamed && mixture.seconds < dense.seconds / 3);
     assert_true(homes_read_bytes(100, 90, 0.1, 1) == 100 - 90 * 0.9);
     assert_true(homes_read_bytes(100, 0, 0, 1) == 100);
@@ -78,17 +78,17 @@ static void one_of_them(void **state) {
     plan_rates r = usual();
     homes_division o;
     r.at[PLACE_RAM].to[PLACE_GPU] = 1e9;
-    homes_divide(&r, &layer, 16, 64, &o);
+    homes_divide(&r, &(homes_layers){layer, 16, 0, 0}, 64, &o);
     assert_int_equal(o.n_streamed, 0);
     assert_int_equal(o.max_rows, 64);
     r.at[PLACE_RAM].to[PLACE_GPU] = 1e13;
-    homes_divide(&r, &layer, 16, 64, &o);
+    homes_divide(&r, &(homes_layers){layer, 16, 0, 0}, 64, &o);
     assert_true(o.n_streamed >= 15);
     r.one_row[4] = 1e6; /* a very slow processor */
-    homes_divide(&r, &layer, 16, 64, &o);
+    homes_divide(&r, &(homes_layers){layer, 16, 0, 0}, 64, &o);
     assert_int_equal(o.n_streamed, 16);
     assert_int_equal(o.max_rows, 0);
-    homes_divide(&r, &layer, 0, 64, &o);
+    homes_divide(&r, &(homes_layers){layer, 0, 0, 0}, 64, &o);
     assert_int_equal(o.n_streamed, 0);
 }
 
@@ -98,8 +98,8 @@ static void more_activation_bits_take_longer(void **state) {
     homes_layer two = layer;
     homes_division a, b;
     two.two = true;
-    homes_divide(&r, &layer, 32, 64, &a);
-    homes_divide(&r, &two, 32, 64, &b);
+    homes_divide(&r, &(homes_layers){layer, 32, 0, 0}, 64, &a);
+    homes_divide(&r, &(homes_layers){two, 32, 0, 0}, 64, &b);
     assert_true(b.n_streamed > a.n_streamed && b.seconds > a.seconds);
 }
 
@@ -284,6 +284,35 @@ static void a_share_of_every_layer(void **state) {
         homes_split_clear(&s);
     }
     assert_true(n_part > 3);
+}
+
+/* The GPU computes while the link brings weights, and waits for the processor: where its time is what lasts,
+ * no layer is computed by a slower one. */
+static void the_gpu_takes_time(void **state) {
+    (void)state;
+    enum { ALL = ALWAYS + BESIDE + MIB + 4 * 12 * MIB + 22 * MIB };
+    plan_rates r = usual();
+    homes_division fast, slow;
+    homes_divide(&r, &(homes_layers){layer, 7, 8, layer.bytes}, 64, &fast);
+    r.at[PLACE_GPU].read = 500e9; /* 9 layers of 0.2 ms, and as long for each of the streamed ones */
+    homes_divide(&r, &(homes_layers){layer, 7, 8, layer.bytes}, 64, &slow);
+    assert_int_equal(fast.n_streamed, 2);
+    assert_int_equal(slow.n_streamed, 3);
+    assert_true(fabs(slow.seconds - 6.4e-3) < 1e-6); /* (9 + 3) 0.2 + 4 */
+    for (int is_slow = 0; is_slow < 2; is_slow++) {
+        homes_block blocks[N_BLOCK];
+        uint64_t matrices[N_MATRIX];
+        homes_question q = question(blocks, ALL - 20 * MIB);
+        homes_split s;
+        nib_error err = {0};
+        cut(&q, matrices);
+        q.layer.bytes = 10 * MIB;
+        r.one_row[4] = 20e9;
+        r.at[PLACE_GPU].read = is_slow ? 100e9 : INFINITY;
+        assert_int_equal(homes_split_make(&q, &r, &s, &err), NIB_OK);
+        assert_true((s.n_in_place > 0) == !is_slow);
+        homes_split_clear(&s);
+    }
 }
 
 static int n_in_place(const homes_question *q, int64_t *max_rows) {
@@ -524,6 +553,7 @@ int main(void) {
         cmocka_unit_test(processor_attends),
         cmocka_unit_test(a_share_of_every_layer),
         cmocka_unit_test(a_share_is_followed),
+        cmocka_unit_test(the_gpu_takes_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

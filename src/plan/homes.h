@@ -38,16 +38,22 @@ typedef struct homes_layer {
 typedef struct homes_division {
     int n_streamed;   /* layers streamed for every pass; the others are computed in place */
     int64_t max_rows; /* rows for which the processor is ready before the link has brought all layers */
-    double seconds;   /* of one row through all these layers */
+    double seconds;   /* of one row through all layers */
 } homes_division;
 
 /* Bytes that n_row rows read of `bytes`, of which `chosen` are experts, if each row chooses this share of
  * them and independently of the others. */
 double homes_read_bytes(double bytes, double chosen, double share, double n_row);
 
-/* Divides n_layer layers that are not resident. max_rows: limit of out->max_rows. */
-void homes_divide(const plan_rates *r, const homes_layer *each, int n_layer, int64_t max_rows,
-                  homes_division *out);
+/* Layers of which some are resident, and the others to be divided. */
+typedef struct homes_layers {
+    homes_layer each;
+    int n, n_resident; /* to be divided; resident */
+    uint64_t more;     /* bytes that the GPU reads besides: of the head, of vectors */
+} homes_layers;
+
+/* Divides the layers that are not resident. max_rows: limit of out->max_rows. */
+void homes_divide(const plan_rates *r, const homes_layers *of, int64_t max_rows, homes_division *out);
 
 typedef enum home_kind {
     HOME_RESIDENT, /* the weights are in the GPU's memory */

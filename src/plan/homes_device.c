@@ -13,37 +13,41 @@ double homes_read_bytes(double bytes, double chosen, double share, double n_row)
     return bytes - (chosen > 0 ? chosen * pow(1 - share, n_row) : 0);
 }
 
-/* Seconds of a pass of n_row rows through all layers. The time of one row's products is part of the rate at
+/* Seconds of computing n_row rows: one after the other on the GPU, which has n_gpu layers and reads `more`
+ * bytes, and on the processor, which has n_here layers. The time of one row's products is part of the rate at
  * which weights are read. */
-static double seconds_of(const plan_rates *r, const homes_layer *l, int n_layer, int n_streamed,
-                         int64_t n_row) {
+static double computing(const plan_rates *r, const homes_layer *l, int n_gpu, uint64_t more, int n_here,
+                        int64_t n_row) {
     const double bytes = homes_read_bytes((double)l->bytes, (double)l->chosen, l->share, (double)n_row);
     const double read = bytes / r->one_row[l->bits] * (l->two ? r->two_slices : 1);
     const double multiply = (double)(n_row - 1) * (double)l->macs / r->many_rows[l->bits];
-    const double here = (n_layer - n_streamed) * (read + multiply);
-    const double link = n_streamed * ((double)l->bytes / r->at[PLACE_RAM].to[PLACE_GPU]);
-    return NUM_MAX(here, link);
+    return (n_gpu * bytes + (double)more) / r->at[PLACE_GPU].read + n_here * (read + multiply);
+}
+
+/* Seconds of a pass of n_row rows through all layers, if n_streamed come over the link meanwhile. */
+static double seconds_of(const plan_rates *r, const homes_layers *of, int n_streamed, int64_t n_row) {
+    const double link = n_streamed * ((double)of->each.bytes / r->at[PLACE_RAM].to[PLACE_GPU]);
+    return NUM_MAX(computing(r, &of->each, of->n_resident + n_streamed, of->more, of->n - n_streamed, n_row),
+                   link);
 }
 
 /* Maximum rows for which the processor's layers take no longer than streaming all layers. */
-static int64_t rows_in_place(const plan_rates *r, const homes_layer *each, int n_layer, int n_streamed,
-                             int64_t max_rows) {
-    const double all = seconds_of(r, each, n_layer, n_layer, 1);
+static int64_t rows_in_place(const plan_rates *r, const homes_layers *of, int n_streamed, int64_t max_rows) {
+    const double all = seconds_of(r, of, of->n, 1);
     int64_t n = 0;
-    while (n_streamed < n_layer && n < max_rows && seconds_of(r, each, n_layer, n_streamed, n + 1) <= all)
+    while (n_streamed < of->n && n < max_rows && seconds_of(r, of, n_streamed, n + 1) <= all)
         n++;
     return n;
 }
 
-void homes_divide(const plan_rates *r, const homes_layer *each, int n_layer, int64_t max_rows,
-                  homes_division *out) {
-    *out = (homes_division){.seconds = seconds_of(r, each, n_layer, 0, 1)};
-    for (int n = 1; n <= n_layer; n++) {
-        const double s = seconds_of(r, each, n_layer, n, 1);
+void homes_divide(const plan_rates *r, const homes_layers *of, int64_t max_rows, homes_division *out) {
+    *out = (homes_division){.seconds = seconds_of(r, of, 0, 1)};
+    for (int n = 1; n <= of->n; n++) {
+        const double s = seconds_of(r, of, n, 1);
         if (s < out->seconds)
             *out = (homes_division){.n_streamed = n, .seconds = s};
     }
-    out->max_rows = rows_in_place(r, each, n_layer, out->n_streamed, max_rows);
+    out->max_rows = rows_in_place(r, of, out->n_streamed, max_rows);
 }
 
 /* Number of items before place i when n items are spread evenly over `places` places. */
@@ -300,12 +304,22 @@ typedef struct candidate {
     int n_staged, share; /* without both, layers may be computed in place */
 } candidate;
 
+/* Bytes that the GPU reads beside the layers. */
+static uint64_t beside_layers(const homes_question *q) {
+    return q->fixed + q->blocks[q->n_block - 1].bytes;
+}
+
+static homes_layers layers_of(const homes_question *q, int n_resident) {
+    return (homes_layers){q->layer, q->n_block - 2 - n_resident, n_resident, beside_layers(q)};
+}
+
 /* Divides the blocks by the candidate. True: it fits. */
 static bool try_split(const homes_question *q, const plan_rates *r, candidate c, homes_split *s) {
     const int n_all = q->n_block - 2, n_layer = n_all - c.n_resident;
+    const homes_layers layers = layers_of(q, c.n_resident);
     homes_division chosen = {0};
     if (n_layer > 0 && !q->one_cache && c.n_staged == 0 && c.share == 0)
-        homes_divide(r, &q->layer, n_layer, q->max_rows, &chosen);
+        homes_divide(r, &layers, q->max_rows, &chosen);
     s->max_rows = chosen.max_rows;
     s->share = c.share;
     const int n_here = chosen.max_rows >= NUM_MAX(q->n_sequence, 1) ? n_layer - chosen.n_streamed : 0;
@@ -339,9 +353,11 @@ static bool fit_layers(const homes_question *q, const plan_rates *r, candidate *
     return try_split(q, r, *c, s);
 }
 
-/* Seconds of a pass of generated rows that the GPU does not compute. */
+/* Seconds of a pass of generated rows: the link works while the GPU and the processor compute. */
 static double pass_seconds(const homes_question *q, const plan_rates *r, const homes_split *s) {
-    return NUM_MAX(seconds_of_pass(q, r, s, s->n_attended), seconds_of(r, &q->layer, s->n_in_place, 0, 1));
+    const int n_gpu = q->n_block - 2 - s->n_in_place;
+    return NUM_MAX(seconds_of_pass(q, r, s, s->n_attended),
+                   computing(r, &q->layer, n_gpu, beside_layers(q), s->n_in_place, 1));
 }
 
 /* Finds the head and the share with the shortest pass. A share that shortens it by less than a 64th is not
@@ -462,10 +478,9 @@ static nib_status follow(const homes_question *q, const plan_rates *r, homes_spl
                         q->max_layers);
     if (!fitting)
         return refuse(q, s, err);
+    const homes_layers layers = layers_of(q, n_resident);
     if (s->n_in_place)
-        s->max_rows = NUM_MAX(rows_in_place(r, &q->layer, n_layer - n_resident,
-                                            n_layer - n_resident - s->n_in_place, q->max_rows),
-                              1);
+        s->max_rows = NUM_MAX(rows_in_place(r, &layers, layers.n - s->n_in_place, q->max_rows), 1);
     return NIB_OK;
 }
 
