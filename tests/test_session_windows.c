@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -287,6 +288,59 @@ static void prefixes_on_disk(void **state) {
     nib_engine_close(e);
 }
 
+typedef struct waiting {
+    nib_batch *batch;
+    uint64_t n; /* pages of earlier passes */
+} waiting;
+
+/* The pages of a pass are written during the next one. */
+static bool wait_written(void *user, const char *what, uint64_t done, uint64_t total) {
+    (void)what;
+    (void)total;
+    waiting *w = user;
+    nib_batch_counts counts = {0};
+    for (int i = 0; i < 1000 && counts.disk_written < w->n; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+        nib_batch_count(w->batch, &counts);
+    }
+    w->n = done / KV_BLOCK;
+    return true;
+}
+
+/* A prompt that has only the first tokens of another one finds their pages on disk, with what windows need at
+ * their end, although the other one went on for many windows. */
+static void a_prefix_inside_a_prompt(void **state) {
+    (void)state;
+    char folder[512];
+    snprintf(folder, sizeof folder, "%s", temp_path("inside"));
+    const nib_batch_options o = {.n_sequence = 1, .prefix_cache = folder, .prefix_bytes = UINT64_C(1) << 30};
+    int32_t tokens[N_TOKEN];
+    logits_tokens(tokens, N_TOKEN, N_VOCAB, 1);
+    for (int n = N_TOKEN, first = 1; n > 0; n = first ? 220 : 0, first = 0) {
+        nib_engine *e = open_engine(NIB_KV_F16, 64, false);
+        nib_batch *b = batch_must_open(e, &o);
+        waiting w = {.batch = b};
+        nib_generate_options ask;
+        nib_generate_options_init(&ask);
+        ask.prompt = tokens;
+        ask.n_prompt = (size_t)n;
+        ask.n_predict = 1;
+        ask.on_prompt = wait_written;
+        ask.user = &w;
+        nib_result r;
+        int64_t id;
+        int32_t n_left = 1;
+        assert_int_equal(nib_batch_add(b, &ask, &id, NULL), NIB_OK);
+        while (n_left > 0)
+            assert_int_equal(nib_batch_step(b, &n_left, NULL), NIB_OK);
+        assert_true(nib_batch_take(b, &id, &r, NULL));
+        assert_int_equal(r.prompt_n, first ? N_TOKEN : 220 - 192);
+        nib_result_clear(&r);
+        nib_batch_close(b);
+        nib_engine_close(e);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_rows),
@@ -294,6 +348,7 @@ int main(void) {
         cmocka_unit_test(an_answer_again),
         cmocka_unit_test(batches),
         cmocka_unit_test(prefixes_on_disk),
+        cmocka_unit_test(a_prefix_inside_a_prompt),
         cmocka_unit_test_setup_teardown(fewer_bytes, shared_layers, processor),
         cmocka_unit_test_setup_teardown(any_rows, shared_layers, processor),
         cmocka_unit_test_setup_teardown(back_and_forth, shared_layers, processor),

@@ -76,7 +76,7 @@ static void pause_slot(nib_batch *b, slot *s) {
     s->paused = true;
     b->n_paused++;
     if (b->disk && n > 0)
-        kv_disk_save(b->disk, s->on.of.tokens, (int64_t)s->r->options.n_prompt, n, true);
+        kv_disk_save(b->disk, s->on.of.tokens, (int64_t)s->r->options.n_prompt, 0, n, true);
 }
 
 /* The paused answer that was admitted first; NULL: none. */

@@ -27,7 +27,7 @@ void batch_free_slot(nib_batch *b, slot *s, nib_status status, const nib_error *
     const int64_t n = sequence_described(&s->on.of);
     sequence_clear(&s->on.of); /* its pages can still be found by content */
     if (b->disk && n > 0 && s->on.first > 0)
-        kv_disk_save(b->disk, s->on.of.tokens, (int64_t)r->options.n_prompt, n, true);
+        kv_disk_save(b->disk, s->on.of.tokens, (int64_t)r->options.n_prompt, 0, n, true);
     finish(b, r, status, how);
 }
 

@@ -96,13 +96,14 @@ static void end_done(nib_batch *b) {
 }
 
 /* Counts a slot's computed rows. At the end of its prompt the pages are saved at once, because the answer may
- * take long. */
+ * take long; with windows after each pass of it, because later passes reuse the parts of its pages. */
 static void count(nib_batch *b, const slot *s) {
     const driver_slot *on = &s->on;
-    const int64_t n_prompt = (int64_t)s->r->options.n_prompt;
+    const int64_t n_prompt = (int64_t)s->r->options.n_prompt, before = on->of.n - on->n_row;
+    const bool ends = on->of.n >= n_prompt, slides = kv_pool_paging(b->pages)->window > 0;
     fairness_serve(&b->fairness, s->r->client, (double)on->n_row + (FAIRNESS_ANSWER - 1) * (double)on->n_fed);
-    if (b->disk && on->of.n >= n_prompt && on->of.n - on->n_row < n_prompt)
-        kv_disk_save(b->disk, on->of.tokens, n_prompt, n_prompt, false);
+    if (b->disk && before < n_prompt && (ends || slides))
+        kv_disk_save(b->disk, on->of.tokens, n_prompt, ends ? 0 : before, NUM_MIN(on->of.n, n_prompt), false);
 }
 
 /* Learns the time of the pass by its rows. With rows of both roles, a prompt's last row alone does not

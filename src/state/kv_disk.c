@@ -266,16 +266,18 @@ void kv_disk_close(kv_disk *d) {
     mem_free(d);
 }
 
-void kv_disk_save(kv_disk *d, const int32_t *tokens, int64_t n_prompt, int64_t n, bool tails) {
-    if (!tails && n < KV_BLOCK)
+void kv_disk_save(kv_disk *d, const int32_t *tokens, int64_t n_prompt, int64_t first, int64_t n, bool tails) {
+    first = first / KV_BLOCK * KV_BLOCK;
+    if (!tails && n < first + KV_BLOCK)
         return;
     pthread_mutex_lock(&d->lock);
     if (d->n_waiting == KV_DISK_WAITING) {
-        d->counts.n_missed += (uint64_t)num_div_up(n, KV_BLOCK);
+        d->counts.n_missed += (uint64_t)num_div_up(n - first, KV_BLOCK);
     } else {
         kv_disk_task *t = &d->waiting[d->n_waiting++];
         memcpy(t->tokens, tokens, (size_t)n * sizeof *tokens);
         t->n_prompt = n_prompt;
+        t->first = first;
         t->n = n;
         t->tails = tails;
         t->begun = kv_disk_now();

@@ -47,10 +47,10 @@ nib_status kv_disk_open(const kv_disk_options *o, kv_pool *pool, ledger *l, kv_d
 /* Completes the queued writes first. To be called before the pool is closed; NULL is fine. */
 void kv_disk_close(kv_disk *d);
 
-/* Queues the pages of the first n positions of a sequence for writing: whole pages and, with `tails`, the
- * partial pages at the end of its prompt (n_prompt positions) and of the sequence. Skipped if too many writes
- * are queued. n <= n_ctx. */
-void kv_disk_save(kv_disk *d, const int32_t *tokens, int64_t n_prompt, int64_t n, bool tails);
+/* Queues the pages of positions [first, n) of a sequence for writing: whole pages and, with `tails`, the
+ * partial pages at the end of its prompt (n_prompt positions) and of the sequence. A page that is there
+ * without its part is written again. Skipped if too many writes are queued. n <= n_ctx. */
+void kv_disk_save(kv_disk *d, const int32_t *tokens, int64_t n_prompt, int64_t first, int64_t n, bool tails);
 
 /* Whether the folder has a page that begins at position `first` (a multiple of KV_BLOCK) of the sequence
  * tokens[0..n) and shares more than n_min positions with it. *n_same: the number of shared positions. Checks

@@ -29,8 +29,8 @@ _Static_assert(sizeof(kv_disk_head) == 64, "no padding");
 
 /* Pages of one sequence to be written. */
 typedef struct kv_disk_task {
-    int32_t *tokens; /* [n_ctx] */
-    int64_t n_prompt, n;
+    int32_t *tokens;            /* [n_ctx] */
+    int64_t n_prompt, first, n; /* first: a multiple of KV_BLOCK */
     bool tails;
     int64_t begun; /* kv_disk_now */
 } kv_disk_task;

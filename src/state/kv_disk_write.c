@@ -106,7 +106,7 @@ static void write_task(kv_disk *d) {
     const kv_disk_task *t = &d->now;
     const bool tails = t->tails && !kv_formats_any_coded(kv_pool_paging(d->pool)->formats);
     const int64_t prompt = t->n_prompt / KV_BLOCK * KV_BLOCK, end = t->n / KV_BLOCK * KV_BLOCK;
-    for (int64_t first = 0; first < t->n; first += AT_ONCE) {
+    for (int64_t first = t->first; first < t->n; first += AT_ONCE) {
         fetch(d, first, NUM_MIN(first + AT_ONCE, tails ? t->n : end));
         for (int64_t i = first; i < NUM_MIN(first + AT_ONCE, end); i += KV_BLOCK) {
             write_page(d, i, i + KV_BLOCK, false);
