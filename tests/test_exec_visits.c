@@ -1,6 +1,6 @@
-/* Other orders of a pass through the step loop and the pager: micro-batches in a zig-zag, one micro-batch
- * after the other, stages of a pipeline, and passes that differ from step to step. All give the logits of the
- * usual order, from resident and from streamed weights, and read the pages that their order needs. */
+/* Passes through the step loop and the pager: whole, in stages of a pipeline, and with blocks that are cut at
+ * their attention. All give the same logits, from resident and from streamed weights, and read each page
+ * once. */
 #include "exec/step.h"
 #include "sequence/sequence.h"
 #include "support/engine.h"
@@ -107,56 +107,6 @@ static uint64_t one_pass(const world *w) {
     return t.pass;
 }
 
-/* ---- other orders ---- */
-
-static visit micro_batch(const visits *v, int b, int64_t i) {
-    const bool head = b == v->n_block - 1;
-    return (visit){
-        .block = b, .row = head ? i : v->segments[i].row, .n_row = head ? 1 : v->segments[i].n_row};
-}
-
-/* Every segment is a micro-batch; they go through the blocks forwards and backwards in turn, so that the last
- * one of a block is the first one of the next. */
-static bool zig_zag(visits *v, visit *out) {
-    for (v->block = NUM_MAX(v->block, v->first); v->block < v->end; v->block++, v->row = 0) {
-        if (v->row == v->n_segment)
-            continue;
-        *out = micro_batch(v, v->block, v->block % 2 ? v->n_segment - 1 - v->row : v->row);
-        v->row++;
-        return true;
-    }
-    return false;
-}
-
-/* One micro-batch goes through all layers, then the next one; the head comes last. */
-static bool one_by_one(visits *v, visit *out) {
-    const int head = v->n_block - 1;
-    if (v->block == head && v->row + 1 < v->n_segment) {
-        v->block = 0;
-        v->row++;
-    } else if (v->block == head) {
-        v->block++;
-        v->row = 0;
-    }
-    if (v->block > head) {
-        if (v->row == v->n_segment)
-            return false;
-        *out = micro_batch(v, head, v->row++);
-        return true;
-    }
-    *out = micro_batch(v, v->block++, v->row);
-    return true;
-}
-
-/* Two halves of the rows go through each layer in three parts, interleaved. */
-static bool cut[N_BLOCK]; /* set before the pager's thread reads it */
-static bool in_parts(visits *v, visit *out) {
-    v->cut = cut;
-    v->n_cut = v->n_cell;
-    v->by_role = v->whole = true;
-    return visits_by_block(v, out);
-}
-
 /* ---- the same answers ---- */
 
 static float expected[N_SEQUENCE][N_VOCAB], expected_next[N_SEQUENCE][N_VOCAB];
@@ -170,30 +120,39 @@ static void as_usual(world *w) {
     memcpy(expected_next, w->logits, sizeof expected_next);
 }
 
-/* A prompt in each order is followed by a token in the usual order, and the reverse. */
-static void check_all(world *w) {
-    static const visit_next_fn orders[] = {zig_zag, one_by_one};
+/* Two halves of the generated rows go through each layer in three parts, interleaved, as where another
+ * processor attends. */
+static void check_parts(world *w) {
+    static bool cut[N_BLOCK];
+    backend *by = engine_parts_of(w->e).step->backend;
+    const backend whole = *by;
+    for (int b = 1; b < N_BLOCK - 1; b++)
+        cut[b] = true;
+    by->cut = cut;
+    by->n_cut = by->rows.n_cell;
+    by->by_role = true;
     begin_prompts(w);
     for (int i = 0; i < N_SEQUENCE; i++)
         w->segments[i].generated = true;
-    for (int b = 1; b < N_BLOCK - 1 && !cut[b]; b++)
-        cut[b] = true;
-    run(w, (pass){.order = in_parts});
+    run(w, (pass){0});
     assert_memory_equal(w->logits, expected, sizeof expected);
-    for (int i = 0; i < 2; i++)
-        for (int stages = 1; stages <= 4; stages += slow_step(3)) {
-            begin_prompts(w);
-            for (int s = 0; s < stages; s++)
-                run(w, (pass){.first_block = N_BLOCK * s / stages,
-                              .end_block = N_BLOCK * (s + 1) / stages,
-                              .order = stages == 1 ? orders[i]
-                                       : i         ? zig_zag
-                                                   : NULL});
-            assert_memory_equal(w->logits, expected, sizeof expected);
-            begin_decoding(w, 7);
-            run(w, (pass){.order = i ? orders[stages % 2] : NULL});
-            assert_memory_equal(w->logits, expected_next, sizeof expected_next);
-        }
+    by->cut = whole.cut;
+    by->n_cut = whole.n_cut;
+    by->by_role = whole.by_role;
+}
+
+/* A prompt in stages of the model is followed by a token. */
+static void check_all(world *w) {
+    check_parts(w);
+    for (int stages = 1; stages <= 4; stages += slow_step(3)) {
+        begin_prompts(w);
+        for (int s = 0; s < stages; s++)
+            run(w, (pass){.first_block = N_BLOCK * s / stages, .end_block = N_BLOCK * (s + 1) / stages});
+        assert_memory_equal(w->logits, expected, sizeof expected);
+        begin_decoding(w, 7);
+        run(w, (pass){0});
+        assert_memory_equal(w->logits, expected_next, sizeof expected_next);
+    }
 }
 
 static void resident(void **state) {
@@ -217,19 +176,18 @@ static void from_disk(void **state) {
 
 /* ---- what is read ---- */
 
-/* Bytes that n passes of an order read, and the ring at most beside them. */
-static uint64_t read_by(world *w, visit_next_fn order, int n) {
+/* Bytes that n passes read, and the ring at most beside them. */
+static uint64_t read_by(world *w, int n) {
     const uint64_t before = streamed(w);
     for (int i = 0; i < n; i++) {
         begin_prompts(w);
-        run(w, (pass){.order = order});
+        run(w, (pass){0});
     }
     return streamed(w) - before;
 }
 
-/* The pager follows the order: a zig-zag reads each page once for all micro-batches, and one micro-batch
- * after the other reads the layers for each. */
-static void reads_by_the_order(void **state) {
+/* Each page once for all rows of a pass. */
+static void pages_are_read_once(void **state) {
     enum { N = SANITIZED ? 3 : 8 };
     world w;
     pager_need need;
@@ -238,10 +196,8 @@ static void reads_by_the_order(void **state) {
     open_world(&w, path, tiny_model_half_bytes(path));
     need = pager_needs(engine_parts_of(w.e).layout, 2);
     const uint64_t slack = need.ring + N * N_SEQUENCE * N_TOKEN * UINT64_C(4096), all = N * one_pass(&w);
-    read_by(&w, NULL, 1);
-    assert_in_range(read_by(&w, NULL, N), all - need.ring, all + slack);
-    assert_in_range(read_by(&w, zig_zag, N), all - need.ring, all + slack);
-    assert_true(read_by(&w, one_by_one, N) > 2 * all - need.ring);
+    read_by(&w, 1);
+    assert_in_range(read_by(&w, N), all - need.ring, all + slack);
     close_world(&w);
 }
 
@@ -289,7 +245,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resident),
         cmocka_unit_test(from_disk),
-        cmocka_unit_test(reads_by_the_order),
+        cmocka_unit_test(pages_are_read_once),
         cmocka_unit_test(released_after_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -80,22 +80,6 @@ static void the_last_layer_is_short(void **state) {
     }
 }
 
-/* Some rows go through all layers, then the next ones; the head comes last. */
-static bool by_rows(visits *v, visit *out) {
-    const segment *s = v->segments;
-    const int head = v->n_block - 1;
-    if (v->block == head && v->row + v->n_cell < s->n_row) {
-        v->block = 0;
-        v->row += v->n_cell;
-    }
-    if (v->block > head || (v->block == head && s->head_row == s->n_row))
-        return false;
-    *out = (visit){.block = v->block, .row = v->row, .n_row = NUM_MIN(v->n_cell, s->n_row - v->row)};
-    if (v->block++ == head)
-        *out = (visit){.block = head, .n_row = s->n_row - s->head_row};
-    return true;
-}
-
 /* The first token takes the time of the prompt's visits: a block that the ring does not hold is read on every
  * visit, except for the pages that stay, and only the last pass has logits. */
 static void the_first_token_follows_the_visits(void **state) {
@@ -119,10 +103,6 @@ static void the_first_token_follows_the_visits(void **state) {
     if (!(times > 3.1 && times < 3.3))
         fail_msg("%g times", times);
     f.q.need.n_slot = 64;
-    f.q.order = by_rows; /* another order reads all layers for each visit, whatever the ring holds */
-    plan other = facts_plan(&f.q);
-    f.q.order = NULL;
-    assert_true(fabs(other.predicted.ttft_s / one.predicted.ttft_s - 17.0 / 5) < 0.1);
     f.q.cap[NIB_TIER_RAM] = NIB_AUTO;
     f.q.n_batch = 16;
     plan before = facts_plan(&f.q);
@@ -133,7 +113,7 @@ static void the_first_token_follows_the_visits(void **state) {
     plan same = facts_plan(&f.q);
     assert_true(fabs(after.predicted.ttft_s - same.predicted.ttft_s - 1) < 1e-6);
     assert_true(before.predicted.ttft_s < same.predicted.ttft_s);
-    plan *const all[] = {&one, &held, &four, &other, &before, &after, &same};
+    plan *const all[] = {&one, &held, &four, &before, &after, &same};
     for (size_t i = 0; i < NUM_COUNT(all); i++)
         plan_clear(all[i]);
 }

@@ -276,13 +276,13 @@ static void hostile_profiles_are_refused(void **state) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char *bad = replaced(text, wrong[i].from, wrong[i].to);
         err.message[0] = 0;
-        const nib_status status = importance_parse(bad, strlen(bad), &q, &err);
+        const nib_status status = importance_load(temp_file("bad.json", bad, strlen(bad)), NULL, &q, &err);
         if (status != NIB_E_MODEL || !err.message[0])
             fail_msg("%s: status %d", wrong[i].to, (int)status);
         free(bad);
     }
     for (size_t n = 0; n + 1 < strlen(text); n += 7) /* cut short: never whole */
-        assert_int_equal(importance_parse(text, n, &q, &err), NIB_E_MODEL);
+        assert_int_equal(importance_load(temp_file("bad.json", text, n), NULL, &q, &err), NIB_E_MODEL);
     mem_free(text);
     importance_clear(&p);
 }
@@ -308,7 +308,7 @@ static void hostile_costs_are_refused(void **state) {
     assert_int_equal(quality_print(&p, &text, &err), NIB_OK);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char *changed = replaced(text, bad[i][0], bad[i][1]);
-        if (quality_parse(changed, strlen(changed), &q, &err) != NIB_E_MODEL)
+        if (quality_load(temp_file("bad.json", changed, strlen(changed)), NULL, &q, &err) != NIB_E_MODEL)
             fail_msg("accepted: %s", bad[i][1]);
         free(changed);
     }
@@ -325,7 +325,7 @@ static void costs_without_places_are_read(void **state) {
     make_quality(&p);
     assert_int_equal(quality_print(&p, &text, &err), NIB_OK);
     char *old = replaced(text, "\"place\"", "\"another\"");
-    assert_int_equal(quality_parse(old, strlen(old), &q, &err), NIB_OK);
+    assert_int_equal(quality_load(temp_file("old.json", old, strlen(old)), NULL, &q, &err), NIB_OK);
     for (int b = 0; b < 3; b++)
         assert_true(q.place[b] < 0);
     free(old);
@@ -338,7 +338,7 @@ static nib_status round_trip(void *user, nib_error *err) {
     importance p, *from = user;
     char *text;
     NIB_TRY(importance_print(from, &text, err));
-    const nib_status status = importance_parse(text, strlen(text), &p, err);
+    const nib_status status = importance_load(temp_file("trip.json", text, strlen(text)), NULL, &p, err);
     fault_made(text, strlen(text));
     if (status == NIB_OK)
         fault_made(p.score, (size_t)p.n_layer * sizeof *p.score);

@@ -90,7 +90,7 @@ static nib_status steps(const loop *l, visits list, nib_error *err) {
 static visits visits_of(const stepper *s, const pass *p) {
     const int n_block = model_n_block(s->m);
     const bool looked_at = p->probe || p->change || p->enter;
-    return (visits){.next = p->order ? p->order : visits_by_block,
+    return (visits){.next = visits_by_block,
                     .n_block = n_block,
                     .first = s->links ? s->links->first : p->first_block,
                     .end = s->links       ? s->links->end
@@ -121,7 +121,7 @@ static nib_status run_stage(const loop *l, const visits *list, nib_error *err) {
 
 /* Nothing but a pass's rows and results crosses a pipeline. */
 static nib_status check_stage(const pass *p, nib_error *err) {
-    if (p->probe || p->change || p->enter || p->order || p->first_block || p->end_block || p->processor)
+    if (p->probe || p->change || p->enter || p->first_block || p->end_block || p->processor)
         return nib_fail(err, NIB_E_USAGE, "several devices do not measure: expected one process");
     return NIB_OK;
 }
@@ -154,8 +154,8 @@ static nib_status run_pass(const loop *l, const visits *list, nib_error *err) {
                               .n_segment = p->n_segment,
                               .n_head = list->n_head,
                               .logits = p->logits,
-                              .plain = !p->probe && !p->change && !p->enter && !p->hidden && !p->order &&
-                                       !p->apart && p->first_block == 0 && p->end_block == 0 && !l->s->links,
+                              .plain = !p->probe && !p->change && !p->enter && !p->hidden && !p->apart &&
+                                       p->first_block == 0 && p->end_block == 0 && !l->s->links,
                               .n_best = p->n_best,
                               .processor = p->processor,
                               .probe = p->probe,

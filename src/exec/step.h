@@ -57,7 +57,6 @@ typedef struct pass {
     /* A stage of the model: blocks [first_block, end_block). The input of the first block is the residual
      * stream that enter() wrote or that the previous stage left. end_block 0: up to the head. */
     int first_block, end_block;
-    visit_next_fn order; /* NULL: visits_by_block */
     float *logits; /* [n_vocab]: the logits, if only one row of all segments needs them; NULL: `rows` receives
                       them */
     int64_t n_head; /* rows of logits that are computed together, at most backend_rows.n_head */

@@ -75,7 +75,8 @@ bool decimal_read(const char *number, decimal *out) {
     return true;
 }
 
-int decimal_compare_size(const decimal *a, const decimal *b) {
+/* Without the signs. */
+static int compare_size(const decimal *a, const decimal *b) {
     if (a->n == 0 || b->n == 0)
         return (a->n > 0) - (b->n > 0);
     if (a->point != b->point)
@@ -86,7 +87,7 @@ int decimal_compare_size(const decimal *a, const decimal *b) {
 int decimal_compare(const decimal *a, const decimal *b) {
     if (a->negative != b->negative)
         return a->negative ? -1 : 1;
-    return a->negative ? decimal_compare_size(b, a) : decimal_compare_size(a, b);
+    return a->negative ? compare_size(b, a) : compare_size(a, b);
 }
 
 bool decimal_is_whole(const decimal *d) {

@@ -21,8 +21,7 @@ typedef struct decimal {
 size_t decimal_length(const char *text, size_t n_byte);
 /* Reads a JSON number. False: it has more than DECIMAL_DIGITS significant digits. */
 bool decimal_read(const char *number, decimal *out);
-int decimal_compare(const decimal *a, const decimal *b);      /* below, at or above 0 */
-int decimal_compare_size(const decimal *a, const decimal *b); /* without the signs */
+int decimal_compare(const decimal *a, const decimal *b); /* below, at or above 0 */
 bool decimal_is_whole(const decimal *d);
 /* A whole number that is not negative; beyond INT64_MAX: INT64_MAX. False: it is none. */
 bool decimal_count(const decimal *d, int64_t *out);

@@ -55,7 +55,7 @@ void entries_pool(const pool_args *a, int64_t c0, int64_t c1) {
 
 /* ---- storing ---- */
 
-int64_t entries_in_page(int64_t every, int64_t n_position) {
+static int64_t entries_in_page(int64_t every, int64_t n_position) {
     return every >= KV_BLOCK ? n_position / KV_BLOCK : n_position / every;
 }
 

@@ -25,9 +25,8 @@ void entries_pool(const pool_args *a, int64_t c0, int64_t c1); /* channels [c0, 
 static inline int64_t entries_seen(const kv_view *kv, int64_t position) {
     return (position + 1) / kv->every;
 }
-/* Bytes of n entries of `width` channels in a page, or of a page's first `n_position` positions; the cache's
- * type is f32 or f16. */
-int64_t entries_in_page(int64_t every, int64_t n_position);
+/* Bytes of entries of `width` channels in a page's first `n_position` positions; the cache's type is f32 or
+ * f16. */
 uint64_t entries_page_bytes(type_id type, int64_t every, int64_t width, int64_t n_position);
 /* Stores the entry, or the index key, that ends at the position, if one does. row: d_head, or d_index floats
  */

@@ -85,7 +85,7 @@ typedef struct prompt_pass {
 /* The visits of a pass with the rows of one sequence, of which only the last may have logits. */
 static visits prompt_visits(const plan_question *q, const plan_decision *d, const segment *rows) {
     const int64_t n_cell = d->streamed ? q->n_cell_streamed : q->n_cell;
-    return (visits){.next = q->order ? q->order : visits_by_block,
+    return (visits){.next = visits_by_block,
                     .n_block = q->n_block,
                     .end = q->n_block,
                     .segments = rows,

@@ -6,13 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const rule_names[] = {"block", "authors", "refill"};
 static const char *const lane_names[] = {"link up", "link down", "disk read",    "disk write",
                                          "compute", "RAM",       "device memory"};
-
-const char *flow_rule_name(flow_rule r) {
-    return rule_names[r];
-}
 
 const char *flow_lane_name(flow_lane l) {
     return lane_names[l];

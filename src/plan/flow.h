@@ -122,7 +122,6 @@ typedef struct flow_space {
 nib_status flow_search(const flow_case *c, const flow_space *space, flow_answer *out, int *n_solved,
                        nib_error *err);
 
-const char *flow_rule_name(flow_rule r);
 const char *flow_lane_name(flow_lane l);
 
 /* ---- flow_terms.c ---- */

@@ -104,7 +104,6 @@ typedef struct plan_question {
     int64_t n_ctx, n_batch, n_prompt, n_gen;
     int64_t n_batch_streamed;        /* rows of a pass with streaming; 0: n_batch */
     int64_t n_cell, n_cell_streamed; /* rows of a visit, likewise; 0: all of a pass */
-    visit_next_fn order;             /* of a prompt's passes; NULL: visits_by_block */
     int n_sequence;        /* sequences that may decode together (the speed is that of one alone); 0: one */
     int n_best;            /* number of the largest logits that the head computes by its sketch; 0: all */
     uint64_t sketch_bytes; /* read for each token in addition to the blocks; included in `held` */

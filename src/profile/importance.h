@@ -76,9 +76,8 @@ char *importance_path(const char *content, const char *prompts);
 /* The latest profile of these weights in that folder, whatever its prompts; NULL: none. Caller frees. */
 char *importance_find(const char *content);
 nib_status importance_print(const importance *p, char **text, nib_error *err); /* caller frees: mem_free */
-/* NIB_E_MODEL names the wrong place in the text. */
-nib_status importance_parse(const char *text, size_t n_byte, importance *out, nib_error *err);
-/* content: the model's content key (NULL: any). NIB_E_MODEL: a profile of another model. NIB_E_NOTFOUND: no
+/* content: the model's content key (NULL: any). NIB_E_MODEL: a profile of another model, or names the wrong
+ * place in the text. NIB_E_NOTFOUND: no
  * such file. */
 nib_status importance_load(const char *path, const char *content, importance *out, nib_error *err);
 nib_status importance_save(const char *path, const importance *p, nib_error *err);

@@ -100,14 +100,6 @@ static nib_status read_all(const json_t *doc, void *out, nib_error *err) {
     return NIB_OK;
 }
 
-nib_status importance_parse(const char *text, size_t n_byte, importance *out, nib_error *err) {
-    memset(out, 0, sizeof *out);
-    const nib_status status = profile_parse(text, n_byte, read_all, out, err);
-    if (status != NIB_OK)
-        importance_clear(out);
-    return status;
-}
-
 nib_status importance_load(const char *path, const char *content, importance *out, nib_error *err) {
     memset(out, 0, sizeof *out);
     const nib_status status = profile_load(path, content, read_all, out, out->content, err);

@@ -187,7 +187,7 @@ nib_status profile_read(const char *path, char **text, size_t *n_byte, nib_error
     return file_read_all(path, MAX_BYTES, text, n_byte, err);
 }
 
-nib_status profile_parse(const char *text, size_t n_byte, profile_reader *read, void *out, nib_error *err) {
+static nib_status parse(const char *text, size_t n_byte, profile_reader *read, void *out, nib_error *err) {
     json_t *doc;
     NIB_TRY(jsonx_parse(text, n_byte, &doc, err));
     const nib_status status = read(doc, out, err);
@@ -200,7 +200,7 @@ nib_status profile_load(const char *path, const char *content, profile_reader *r
     char *text;
     size_t n;
     NIB_TRY(profile_read(path, &text, &n, err));
-    nib_status status = profile_parse(text, n, read, out, err);
+    nib_status status = parse(text, n, read, out, err);
     mem_free(text);
     if (status == NIB_OK)
         status = profile_check_content(content, found, err);

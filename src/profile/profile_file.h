@@ -47,8 +47,7 @@ nib_status profile_read(const char *path, char **text, size_t *n_byte, nib_error
 
 /* Converts a document to a profile. The caller clears *out, also after an error. */
 typedef nib_status profile_reader(const json_t *document, void *out, nib_error *err);
-nib_status profile_parse(const char *text, size_t n_byte, profile_reader *read, void *out, nib_error *err);
-/* The same from a file, for the model with this content key (NULL: any). found: the key in *out. Errors name
+/* Reads a file, for the model with this content key (NULL: any). found: the key in *out. Errors name
  * the file. */
 nib_status profile_load(const char *path, const char *content, profile_reader *read, void *out,
                         const char *found, nib_error *err);

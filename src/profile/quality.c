@@ -131,14 +131,6 @@ static nib_status read_all(const json_t *doc, void *out, nib_error *err) {
     return profile_read_numbers(doc, "kl_fewer", n, true, q->kl_fewer, err);
 }
 
-nib_status quality_parse(const char *text, size_t n_byte, quality *out, nib_error *err) {
-    memset(out, 0, sizeof *out);
-    const nib_status status = profile_parse(text, n_byte, read_all, out, err);
-    if (status != NIB_OK)
-        quality_clear(out);
-    return status;
-}
-
 nib_status quality_load(const char *path, const char *content, quality *out, nib_error *err) {
     memset(out, 0, sizeof *out);
     const nib_status status = profile_load(path, content, read_all, out, out->content, err);

@@ -38,7 +38,6 @@ nib_status quality_begin(quality *q, int n_block, const char *const *formats, in
 char *quality_path(const char *content, const char *prompts);
 char *quality_find(const char *content);                                 /* as importance_find */
 nib_status quality_print(const quality *q, char **text, nib_error *err); /* caller frees with mem_free */
-nib_status quality_parse(const char *text, size_t n_byte, quality *out, nib_error *err);
 /* As importance_load. */
 nib_status quality_load(const char *path, const char *content, quality *out, nib_error *err);
 nib_status quality_save(const char *path, const quality *q, nib_error *err);

@@ -391,7 +391,9 @@ static bool visit_part(const synth_shape *s, synth_part part, int layer, synth_t
     return true;
 }
 
-bool synth_has_head(const synth_shape *s) {
+/* Whether the output head is a tensor of its own. Mixtures have one also where the known model has not: with
+ * the embedding as its head, a token would follow itself for ever. */
+static bool has_head(const synth_shape *s) {
     return !s->tied || s->n_expert > 0;
 }
 
@@ -400,5 +402,5 @@ bool synth_each_tensor(const synth_shape *s, int64_t n_layer, synth_tensor_fn fn
     for (int64_t i = 0; go && i < n_layer; i++)
         go = visit_part(s, SYNTH_LAYER, (int)i, fn, user);
     go = go && visit_part(s, SYNTH_HEAD, 0, fn, user);
-    return go && (!synth_has_head(s) || visit_part(s, SYNTH_UNTIED, 0, fn, user));
+    return go && (!has_head(s) || visit_part(s, SYNTH_UNTIED, 0, fn, user));
 }

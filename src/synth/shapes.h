@@ -67,9 +67,6 @@ typedef struct synth_tensor {
 } synth_tensor;
 
 bool synth_is_full(const synth_shape *s, int64_t layer); /* the layer attends to all positions */
-/* Whether the output head is a tensor of its own. Mixtures have one also where the known model has not: with
- * the embedding as its head, a token would follow itself for ever. */
-bool synth_has_head(const synth_shape *s);
 /* Calls fn for every tensor, in file order. If fn returns false, stops and returns false. */
 typedef bool (*synth_tensor_fn)(void *user, const synth_tensor *t);
 bool synth_each_tensor(const synth_shape *s, int64_t n_layer, synth_tensor_fn fn, void *user);

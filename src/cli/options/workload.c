@@ -100,7 +100,8 @@ static int64_t lines_of(int fd) {
     return got < 0 || lseek(fd, 0, SEEK_SET) < 0 ? 0 : n + (last != '\n');
 }
 
-int workload_parse(const char *text, nib_workload *out) {
+/* The same for the value of --workload: a file, or PxGxN. Returns an exit code. */
+static int parse_workload(const char *text, nib_workload *out) {
     long long p, g, n;
     int end = 0;
     *out = (nib_workload){0};
@@ -180,7 +181,7 @@ int workload_plan(cli_args *args, const char *model, const nib_engine_options *o
     nib_workload w;
     nib_flow plan, bound;
     nib_error err;
-    const int code = workload_parse(args->workload, &w);
+    const int code = parse_workload(args->workload, &w);
     if (code)
         return code;
     if (nib_plan_workload(model, options, &w, &plan, &bound, &err))

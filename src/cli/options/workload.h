@@ -11,8 +11,6 @@
  * answer has the tokens that the request allows. The file's position stays. n_request is n_line. False: it
  * has no request, or cannot be read twice. */
 bool workload_of_file(int fd, int64_t n_line, nib_workload *out);
-/* The same for the value of --workload: a file, or PxGxN. Returns an exit code. */
-int workload_parse(const char *text, nib_workload *out);
 
 /* {"kind","block","micro_batch","attend"}; NULL: no memory. */
 json_t *workload_schedule(const nib_flow *f);

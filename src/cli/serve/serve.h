@@ -57,8 +57,6 @@ uint64_t serve_request_bytes(const cli_args *args);
 /* Sets *ram to the part of the cap that is left for engines beside requests and `others`. Returns an exit
  * code. */
 int serve_engine_ram(const cli_args *args, uint64_t others, uint64_t *ram);
-/* Bytes that a line of a batch takes, as read and as its body, under the cap on RAM. */
-uint64_t serve_line_bytes(const serve_job *job);
 /* The smallest cap that leaves an engine `ram` bytes beside requests, a line and `others`. */
 uint64_t serve_cap_of(uint64_t ram, uint64_t others, uint64_t max_body);
 int serve_sessions_beside(const serve_job *job); /* an engine's sessions for other uses than answers */

@@ -37,7 +37,8 @@ uint64_t serve_cap_of(uint64_t ram, uint64_t others, uint64_t max_body) {
     return cap;
 }
 
-uint64_t serve_line_bytes(const serve_job *job) {
+/* Bytes that a line of a batch takes, as read and as its body, under the cap on RAM. */
+static uint64_t job_line_bytes(const serve_job *job) {
     return line_bytes(serve_request_bytes(job->args), job->max_body);
 }
 
@@ -128,8 +129,7 @@ void serve_plan(serve_job *job, const nib_workload *work, nib_flow *out) {
     if (args->parallel || args->cache_size || args->plan || args->draft_model || !args->model)
         return;
     cli_engine_options(args, &o);
-    if (serve_engine_ram(args, job->kept_bytes + serve_line_bytes(job), &o.ram) ||
-        cli_named_options(args, &o))
+    if (serve_engine_ram(args, job->kept_bytes + job_line_bytes(job), &o.ram) || cli_named_options(args, &o))
         return;
     o.n_session = 1;
     o.grammar = true;
@@ -168,7 +168,7 @@ int serve_engine_ram(const cli_args *args, uint64_t others, uint64_t *ram) {
 /* reserved: bytes that other engines have. */
 static int engine_options(const serve_job *job, serve_opening *at, uint64_t reserved, nib_engine_options *o) {
     cli_engine_options(job->args, o);
-    const int code = serve_engine_ram(job->args, job->kept_bytes + serve_line_bytes(job), &o->ram);
+    const int code = serve_engine_ram(job->args, job->kept_bytes + job_line_bytes(job), &o->ram);
     if (code)
         return code;
     at->beside = job->kept_bytes + job->draft_bytes + reserved;

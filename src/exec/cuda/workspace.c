@@ -274,7 +274,8 @@ static nib_status send(const cuda *c, void *to, const void *from, uint64_t bytes
     return spans_copy(c, "copy tables", DEVICE_LOAD, to, from, bytes, err);
 }
 
-int64_t gpu_workspace_pages_of(const segment *s) {
+/* Number of the segment's KV pages after its rows are written; its parts are as many entries. */
+static int64_t pages_of_segment(const segment *s) {
     return (s->position + s->n_row - 1) / KV_BLOCK + 1;
 }
 
@@ -287,21 +288,22 @@ static nib_status number_of(const cuda *c, const uint8_t *page, int32_t *out, ni
     return NIB_OK;
 }
 
-bool gpu_workspace_is_coded(const cuda *c) {
+/* Whether the pass's keys and values are codes (kv8, kv4). */
+static bool is_coded(const cuda *c) {
     return kv_is_coded(kv_pool_paging(c->now.pass.segments->kv->pool)->formats.type);
 }
 
 uint8_t *gpu_workspace_origin(const cuda *c) {
     const kv_table *kv = c->now.pass.segments->kv;
-    return kv->state.at                ? kv->state.at
-           : gpu_workspace_is_coded(c) ? kv->recent_at[0]
-           : kv->at[0]                 ? kv->at[0]
-                                       : kv->part_at[kv->n_part - 1]; /* all layers have windows */
+    return kv->state.at  ? kv->state.at
+           : is_coded(c) ? kv->recent_at[0]
+           : kv->at[0]   ? kv->at[0]
+                         : kv->part_at[kv->n_part - 1]; /* all layers have windows */
 }
 
 /* With codes: the number of pages of newest positions, which are listed before the others (cuda_kv). */
 static int64_t newest_of(const cuda *c) {
-    return gpu_workspace_is_coded(c) ? KV_WINDOW / KV_BLOCK : 0;
+    return is_coded(c) ? KV_WINDOW / KV_BLOCK : 0;
 }
 
 /* The lists of each segment: its pages; with windows its parts too. */
@@ -314,7 +316,7 @@ static nib_status list_each(const cuda *c, const segment *s, uint8_t *const *at,
                             int32_t **list, nib_error *err) {
     for (int64_t p = 0; p < newest_of(c); p++)
         NIB_TRY(number_of(c, s->kv->recent_at[p], (*list)++, err));
-    for (int64_t p = 0; p < gpu_workspace_pages_of(s); p++)
+    for (int64_t p = 0; p < pages_of_segment(s); p++)
         NIB_TRY(number_of(c, p >= first && p < end && at[p] ? at[p] : c->now.origin, (*list)++, err));
     return NIB_OK;
 }
@@ -387,7 +389,7 @@ nib_status gpu_workspace_send_tables(cuda *c, nib_error *err) {
     int64_t n_row = 0, n_page = 0, row = 0, page = 0;
     for (int i = 0; i < c->now.pass.n_segment; i++) {
         n_row += c->now.pass.segments[i].n_row;
-        n_page += lists_of(c) * (newest_of(c) + gpu_workspace_pages_of(&c->now.pass.segments[i]));
+        n_page += lists_of(c) * (newest_of(c) + pages_of_segment(&c->now.pass.segments[i]));
     }
     const table_parts p = table_parts_of(cuda_model(c), n_row, n_page <= TABLE_PAGES ? n_page : 0);
     int32_t *const first_page = (int32_t *)(void *)(c->mem.tables_host + p.first_page);
@@ -396,7 +398,7 @@ nib_status gpu_workspace_send_tables(cuda *c, nib_error *err) {
     int32_t *const token = (int32_t *)(void *)(c->mem.tables_host + p.token);
     for (int i = 0; i < c->now.pass.n_segment; i++) {
         const segment *s = &c->now.pass.segments[i];
-        const int64_t each = newest_of(c) + gpu_workspace_pages_of(s);
+        const int64_t each = newest_of(c) + pages_of_segment(s);
         page += newest_of(c);
         for (int64_t r = 0; r < s->n_row; r++, row++) {
             first_page[row] = (int32_t)page;

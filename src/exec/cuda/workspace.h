@@ -62,11 +62,8 @@ uint64_t gpu_workspace_host_bytes(const layout *l, const backend_rows *rows);
 uint64_t gpu_workspace_device_bytes(cuda *c, const backend_rows *rows);
 nib_status gpu_workspace_open(cuda *c, const backend_rows *rows, nib_error *err);
 void gpu_workspace_close(cuda *c);
-/* Number of the segment's KV pages after its rows are written; its parts are as many entries. */
-int64_t gpu_workspace_pages_of(const segment *s);
 /* The memory from which the pass's pages and recurrent states are numbered. */
 uint8_t *gpu_workspace_origin(const cuda *c);
-bool gpu_workspace_is_coded(const cuda *c); /* whether the pass's keys and values are codes (kv8, kv4) */
 /* Sends positions, tokens, pages and angles of the pass's rows to the GPU. */
 nib_status gpu_workspace_send_tables(cuda *c, nib_error *err);
 /* Sends the changes of the pass's logits. */
