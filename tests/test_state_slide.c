@@ -1,7 +1,8 @@
 /* Layers with a window keep only the parts of pages that are still read: passes of any number of rows, of
  * several tables at a time, that share prefixes, go back, fail and are closed in any order. While a pass is
- * computed as the processor does, every row finds the positions that it reads. Parts never run out, and a
- * long sequence takes no more of them than a short one. */
+ * computed as the processor does, every row finds the positions that it reads, also when another layer reads
+ * them after all rows are stored. Parts never run out, and a long sequence takes no more of them than a short
+ * one. */
 #include "base/num.h"
 #include "kernels/kv_layout.h"
 #include "state/kv_slide.h"
@@ -23,8 +24,8 @@ enum {
     N_STEP = 60,
     WINDOW = 100,
     N_LAYER = 2 /* of six; the first has the window */,
-    WIDTH = 128,
-    N_HEAD = 8
+    N_KV_HEAD = 4,
+    D_HEAD = 32
 };
 enum { QUOTA = 5 }; /* parts for the window and 128 rows */
 
@@ -41,6 +42,8 @@ typedef struct setting {
     ledger *l;
     kv_pool *pages;
     kv_amount reserved, more;
+    int64_t window, width;
+    int64_t rows; /* of a pass, if several layers read the one with the window; 0: no other does */
     uint32_t seed;
     void *scratch;
     sequence all[N_TABLE];
@@ -52,19 +55,26 @@ static uint32_t draw(setting *s, int64_t n) {
     return (s->seed >> 8) % (uint32_t)n;
 }
 
-/* n_page: for all tables, which reserve none; 0: they do. each: every page has a part. */
-static setting *setting_open(type_id type, int64_t n_page, bool each, uint64_t more, uint32_t seed) {
+/* n_page: for all tables, which reserve none; 0: they do. each: every page has a part. rows: layers read the
+ * windows of others. */
+static setting *setting_open(type_id type, int64_t n_page, bool each, uint64_t more, int64_t rows,
+                             uint32_t seed) {
     const uint64_t caps[NIB_N_TIER] = {NIB_AUTO, NIB_AUTO, NIB_AUTO};
-    const kv_formats formats = {.type = type, .slides = true};
+    const kv_formats formats = {.type = type, .slides = true, .rows = (int)rows};
     nib_error err = {0};
     setting *s = calloc(1, sizeof *s);
     assert_non_null(s);
     s->seed = seed;
-    s->of = tiny_layout_open(tiny_folder_gemma3(WINDOW));
-    s->scratch = aligned_alloc(64, (attend_scratch_bytes(WIDTH / 4) + 63) / 64 * 64);
+    s->of = tiny_layout_open(rows ? "tests/data/arch/gemma4" : tiny_folder_gemma3(WINDOW));
+    s->rows = rows;
+    s->scratch = aligned_alloc(64, (attend_scratch_bytes(D_HEAD) + 63) / 64 * 64);
     if (ledger_open(places_of(caps), &s->l, &err) ||
         kv_pool_open(s->of.l, formats, false, true, device_host(), s->l, &s->pages, &err))
         fail_msg("%s", err.message);
+    const kv_paging *p = kv_pool_paging(s->pages);
+    s->window = p->window;
+    s->width = p->layers[0].n_kv_head * p->layers[0].d_head;
+    assert_true(p->read_again == (rows > 0) && p->layers[0].d_head <= D_HEAD);
     s->reserved = kv_table_amount(kv_pool_paging(s->pages), N_TABLE, n_page);
     if (each)
         s->reserved.part = n_page;
@@ -111,17 +121,17 @@ static void draw_tokens(setting *s, sequence *q, int64_t first, int64_t end) {
 }
 
 static void check_position(const setting *s, const sequence *q, int layer, int64_t p) {
-    static float query[N_HEAD * WIDTH / 4], out[N_HEAD * WIDTH / 4];
+    static float query[N_KV_HEAD * D_HEAD], out[N_KV_HEAD * D_HEAD];
     const attend_args a = {.kv = q->kv.layers[layer],
                            .q = query,
                            .out = out,
                            .n_row = 1,
                            .first_position = p,
-                           .n_head = N_HEAD,
+                           .n_head = q->kv.layers[layer].n_kv_head,
                            .window = 1,
                            .scale = 1,
                            .scratch = s->scratch};
-    kernels_table_for("ref")->attend(&a, 0, N_HEAD, 0, 1);
+    kernels_table_for("ref")->attend(&a, 0, a.n_head, 0, 1);
     if (out[0] != q->values[p])
         fail_msg("layer %d, position %d holds %g", layer, (int)p, (double)out[0]);
 }
@@ -129,17 +139,17 @@ static void check_position(const setting *s, const sequence *q, int layer, int64
 /* Some of the positions that a row at p reads, the first and the last one among them. */
 static void check_row(setting *s, const sequence *q, int layer, int64_t p) {
     const bool slides = kv_pool_paging(s->pages)->layers[layer].slides;
-    const int64_t first = slides ? NUM_MAX(p + 1 - WINDOW, 0) : 0;
+    const int64_t first = slides ? NUM_MAX(p + 1 - s->window, 0) : 0;
     check_position(s, q, layer, first);
     check_position(s, q, layer, p);
     for (int i = 0; i < 3; i++)
         check_position(s, q, layer, first + draw(s, p + 1 - first));
 }
 
-static void write_rows(const sequence *q, int layer, int64_t first, int64_t end) {
-    float row[WIDTH];
+static void write_rows(const setting *s, const sequence *q, int layer, int64_t first, int64_t end) {
+    float row[N_KV_HEAD * D_HEAD];
     for (int64_t p = first; p < end; p++) {
-        for (int i = 0; i < WIDTH; i++)
+        for (int64_t i = 0; i < s->width; i++)
             row[i] = q->values[p];
         kernels_table_for("ref")->kv_store(&q->kv.layers[layer], false, p, row);
         kernels_table_for("ref")->kv_store(&q->kv.layers[layer], true, p, row);
@@ -158,10 +168,13 @@ static void run_pass(setting *s, sequence *const *in, int n) {
             for (int64_t first = in[i]->n, end; first < in[i]->end; first = end) {
                 const int64_t n_row = 1 + draw(s, KV_ROWS);
                 end = NUM_MIN(in[i]->end, first + n_row);
-                write_rows(in[i], layer, first, end);
+                write_rows(s, in[i], layer, first, end);
                 check_row(s, in[i], layer, first);
                 check_row(s, in[i], layer, end - 1);
             }
+    for (int i = 0; i < n && s->rows && !fails; i++)
+        for (int64_t p = in[i]->n; p < in[i]->end; p += 1 + draw(s, 40))
+            check_row(s, in[i], 0, p);
     for (int i = 0; i < n; i++) {
         s->n_ring += in[i]->kv.n_part - in[i]->kv.first_part < in[i]->kv.n_page - in[i]->n / KV_BLOCK;
         kv_table_settle(&in[i]->kv);
@@ -212,9 +225,14 @@ static void any_steps(setting *s, int n_table) {
     for (int step = 0; step < N_STEP / slow_step(3); step++) {
         sequence *in[N_TABLE];
         int n = 0;
-        for (int i = 0; i < n_table; i++)
-            if (draw(s, 2) && prepare(s, &s->all[i]))
-                in[n++] = &s->all[i];
+        int64_t left = s->rows ? s->rows : N_TABLE * N_CTX;
+        for (int i = 0; i < n_table; i++) {
+            sequence *q = &s->all[i];
+            if (!draw(s, 2) || !prepare(s, q) || q->n >= (q->end = NUM_MIN(q->end, q->n + left)))
+                continue;
+            left -= q->end - q->n;
+            in[n++] = q;
+        }
         run_pass(s, in, n);
         for (int i = 0; i < n; i++)
             for (int layer = 0; layer < N_LAYER && in[i]->n > 0; layer++)
@@ -232,16 +250,21 @@ static void any_order(void **state) {
         bool each;
         uint64_t more;
         int n_table;
-    } cases[] = {{TYPE_F16, 0, false, 0, N_TABLE},
-                 {TYPE_F32, 0, false, 30, N_TABLE},
-                 {TYPE_F32, N_TABLE * 16, false, 0, N_TABLE},
-                 {TYPE_F32, N_TABLE * 16, true, 0, N_TABLE},
-                 {TYPE_F32, 0, false, 0, 1},
-                 {TYPE_F16, 0, false, 0, 2}};
+        int64_t rows;
+    } cases[] = {{TYPE_F16, 0, false, 0, N_TABLE, 0},
+                 {TYPE_F32, 0, false, 30, N_TABLE, 0},
+                 {TYPE_F32, N_TABLE * 16, false, 0, N_TABLE, 0},
+                 {TYPE_F32, N_TABLE * 16, true, 0, N_TABLE, 0},
+                 {TYPE_F32, 0, false, 0, 1, 0},
+                 {TYPE_F16, 0, false, 0, 2, 0},
+                 {TYPE_F16, 0, false, 0, N_TABLE, 500},
+                 {TYPE_F32, N_TABLE * 16, false, 0, N_TABLE, 700}};
     uint64_t n_shared = 0, n_kept = 0, n_ring = 0;
     for (uint32_t i = 0; i < NUM_COUNT(cases); i++) {
-        setting *s = setting_open(cases[i].type, cases[i].n_page, cases[i].each, cases[i].more, i + 1);
+        setting *s =
+            setting_open(cases[i].type, cases[i].n_page, cases[i].each, cases[i].more, cases[i].rows, i + 1);
         any_steps(s, cases[i].n_table);
+        assert_true(s->n_ring == 0 || s->rows == 0);
         n_shared += s->n_shared;
         n_kept += s->n_kept;
         n_ring += s->n_ring;
@@ -262,7 +285,7 @@ static void reach(setting *s, sequence *q, int64_t end) {
 /* A table of one sequence has as many parts as its window needs, however long it is; they are charged. */
 static void parts_of_a_window(void **state) {
     (void)state;
-    setting *s = setting_open(TYPE_F16, 0, false, 0, 1);
+    setting *s = setting_open(TYPE_F16, 0, false, 0, 0, 1);
     sequence *q = &s->all[0];
     const kv_paging *p = kv_pool_paging(s->pages);
     uint64_t bytes, touched;
@@ -289,7 +312,7 @@ static void parts_of_a_window(void **state) {
 /* A prefix that ends is adopted where all parts before its end are left. */
 static void prefixes_end_where_parts_are(void **state) {
     (void)state;
-    setting *s = setting_open(TYPE_F16, 0, false, 16, 1);
+    setting *s = setting_open(TYPE_F16, 0, false, 16, 0, 1);
     sequence *a = &s->all[0], *b = &s->all[1];
     open_sequence(s, a);
     reach(s, a, 512);
