@@ -8,6 +8,7 @@
 #include "support/expected.h"
 #include "support/logits.h"
 #include "support/slow.h"
+#include "support/tempdir.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -17,6 +18,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -140,6 +143,58 @@ static void other_members_and_flags(void **state) {
     check_folders("tests/data/arch-extra", 60);
 }
 
+/* A fixture's configuration in another spelling: keys of files on the hub. */
+typedef struct spelling {
+    const char *fixture;
+    const char *change[6]; /* pairs: a text, and what replaces it */
+} spelling;
+
+static const spelling spellings[] = {
+    {"mimo_v2_flash",
+     {"\"layer_types\"", "\"hybrid_layer_pattern\": [0, 1, 1, 0], \"unused\"", "\"mlp_layer_types\"",
+      "\"moe_layer_freq\": [0, 1, 1, 1], \"unused2\""}},
+    {"deepseek_v3",
+     {"\"model_type\": \"deepseek_v3\"", "\"model_type\": \"kimi_k2\"", "\"architectures\"", "\"unused\""}},
+};
+
+/* A folder with the fixture's weights and the changed configuration. */
+static const char *respelled(const spelling *s) {
+    char path[400], link[700], name[300], text[8192], here[512];
+    char *json = NULL;
+    size_t n = 0;
+    nib_error err = {0};
+    snprintf(path, sizeof path, "tests/data/arch/%s/config.json", s->fixture);
+    assert_int_equal(file_read_all(path, sizeof text / 2, &json, &n, &err), NIB_OK);
+    snprintf(text, sizeof text, "%s", json);
+    mem_free(json);
+    for (int i = 0; s->change[i]; i += 2) {
+        char *at = strstr(text, s->change[i]);
+        assert_non_null(at);
+        const size_t from = strlen(s->change[i]), to = strlen(s->change[i + 1]);
+        memmove(at + to, at + from, strlen(at + from) + 1);
+        memcpy(at, s->change[i + 1], to);
+    }
+    mkdir(temp_path(s->fixture), 0700);
+    snprintf(name, sizeof name, "%s/config.json", s->fixture);
+    temp_file(name, text, strlen(text));
+    static const char *const kept[] = {"model.safetensors", "expected.safetensors"};
+    assert_non_null(getcwd(here, sizeof here));
+    for (int i = 0; i < 2; i++) {
+        snprintf(link, sizeof link, "%s/tests/data/arch/%s/%s", here, s->fixture, kept[i]);
+        snprintf(name, sizeof name, "%s/%s", s->fixture, kept[i]);
+        assert_int_equal(symlink(link, temp_path(name)), 0);
+    }
+    return temp_path(s->fixture);
+}
+
+static void other_spellings(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof spellings / sizeof spellings[0]; i++) {
+        const char *folder = respelled(&spellings[i]);
+        assert_true(check_model(folder, folder, false));
+    }
+}
+
 static void gguf_files(void **state) {
     (void)state;
     FILE *list = fopen("tests/data/arch-gguf/files.list", "r");
@@ -180,11 +235,9 @@ static void on_the_check_back_end(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_sixteen),
-        cmocka_unit_test(other_members_and_flags),
-        cmocka_unit_test(gguf_files),
-        cmocka_unit_test(absorbed),
-        cmocka_unit_test(on_the_check_back_end),
+        cmocka_unit_test(the_sixteen),     cmocka_unit_test(other_members_and_flags),
+        cmocka_unit_test(other_spellings), cmocka_unit_test(gguf_files),
+        cmocka_unit_test(absorbed),        cmocka_unit_test(on_the_check_back_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,8 @@ the folder's name says, and expected.safetensors with some matrices in F32, comp
     awq, gptq, compressed-tensors   w = scale * (code - zero), exactly
     fp8                             w = value * scale in f32, then rounded to bf16; a scale for the tensor, for each row
                                     or for blocks
+    nvfp4                           w = value * (scale * whole) in f32, then rounded to bf16; a scale for 16 columns
+    mxfp4                           w = value * 2^(scale - 127), a scale for 32 columns
     bitsandbytes                    w = map[code] * absmax in f32, then rounded to the dtype of the quant_state,
                                     absmax = nested_map[code] * nested_absmax + nested_offset where it is quantized"""
 
@@ -151,6 +153,31 @@ def fp8(rng, n, k, o):
     return parts, from_bf16(to_bf16(values.astype(np.float32) * each)).reshape(n, k)
 
 
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+
+
+def fp4(rng, n, k, o):
+    """Neighbours in a byte, the first one in its low half. `inverse`: the tensor has 1 / whole."""
+    codes = rng.integers(0, 16, (n, k)).astype(np.uint8)
+    parts = {o["codes"]: codes[:, 0::2] | codes[:, 1::2] << 4}
+    if o["whole"] is None:
+        scales = rng.integers(118, 124, (n, k // 32)).astype(np.uint8)
+        parts["weight_scale"] = scales
+        return parts, E2M1[codes] * np.ldexp(np.float32(1), scales.astype(np.int32) - 127).repeat(32, 1)
+    scales = rng.integers(1, 0x7f, (n, k // 16)).astype(np.uint8)
+    exponent, fraction = scales >> 3, scales & 7
+    each = np.ldexp(np.where(exponent == 0, fraction, 8 + fraction).astype(np.float32),
+                    np.where(exponent == 0, -9, exponent.astype(np.int32) - 10))
+    whole = np.float32(1 / 3000)
+    if o["whole"] == "weight_global_scale":
+        stored = np.float32(3000).reshape(1)
+        whole = np.float32(1) / stored[0]
+    else:
+        stored = whole.reshape(())
+    parts.update({"weight_scale": scales.view(Fp8), o["whole"]: stored, o["input"]: np.float32(1).reshape(1)})
+    return parts, from_bf16(to_bf16(E2M1[codes] * (each * whole).repeat(16, 1))).reshape(n, k)
+
+
 def nf4(rng, n, k, o):
     block, nested = 64, 16
     codes = rng.integers(0, 16, n * k).astype(np.uint8)
@@ -202,6 +229,12 @@ FORMS = {
                    {"quant_method": "fp8", "activation_scheme": "static"}),
     "fp8-row": (fp8, dict(e4m3=True, blocks=(1, 64), name="weight_scale"),
                 {"quant_method": "compressed-tensors", "format": "float-quantized"}),
+    "nvfp4": (fp4, dict(codes="weight", whole="weight_scale_2", input="input_scale"),
+              {"quant_method": "modelopt", "quant_algo": "NVFP4"}),
+    "nvfp4-packed": (fp4, dict(codes="weight_packed", whole="weight_global_scale", input="input_global_scale"),
+                     {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}),
+    "mxfp4-packed": (fp4, dict(codes="weight_packed", whole=None),
+                     {"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized"}),
 }
 
 

@@ -1,11 +1,11 @@
-/* DeepSeek V3 and R1: as V2. A checkpoint may have rotary pairs in halves. In GGUF all are called deepseek2.
- */
+/* DeepSeek V3 and R1, and Kimi K2: as V2. A checkpoint may have rotary pairs in halves. In GGUF all are called
+ * deepseek2. */
 #include "model/arch.h"
 
 const arch_desc arch_deepseek_v3 = {
     .name = "deepseek_v3",
     .gguf = "deepseek2",
-    .hf = "deepseek_v3",
+    .hf = "deepseek_v3|kimi_k2",
     .hf_class = "DeepseekV3ForCausalLM",
     .hf_base = "model.",
     .norm = NORM_RMS,

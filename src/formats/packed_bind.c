@@ -71,8 +71,10 @@ static nib_status check_size(binding *b, nib_error *err) {
 
 /* The usual type, until packed_type has read scales and zeros. */
 static type_id nominal(const packed_matrix *m) {
-    if (m->kind == PACKED_NF4 || m->kind == PACKED_FP8)
+    if (m->kind == PACKED_NF4 || m->kind == PACKED_FP8 || m->kind == PACKED_NVFP4)
         return m->dtype;
+    if (m->kind == PACKED_MXFP4)
+        return TYPE_MXFP4;
     if (m->k % 32 || m->k / m->n_group % 32)
         return TYPE_F32;
     return m->bits == 8 ? TYPE_Q8_0 : m->bits == 4 && m->zeros.name ? TYPE_Q5_0 : TYPE_Q4_0;
@@ -263,6 +265,47 @@ static nib_status bind_fp8_inverse(binding *b, nib_error *err) { /* in spite of 
     return bind_fp8(b, "weight_scale_inv", err);
 }
 
+/* Two values of e2m1 in a byte. Scales that are exponents are those of mxfp4. */
+static nib_status bind_fp4(binding *b, const char *codes, const char *whole, bool inverse, nib_error *err) {
+    packed_matrix *m = &b->m;
+    *m = (packed_matrix){
+        .kind = PACKED_NVFP4, .bits = 4, .whole_inverse = inverse, .dtype = computing_type(b)};
+    NIB_TRY(need(b, codes, &m->codes, err));
+    NIB_TRY(need(b, "weight_scale", &m->scales, err));
+    if (m->codes.n_dim != 2 || m->scales.n_dim != 2 || m->codes.shape[1] > 1 << 26)
+        return bad(b, "expected 4-bit codes and scales of two dimensions", err);
+    m->n = m->codes.shape[0];
+    m->k = 2 * m->codes.shape[1];
+    m->n_group = m->scales.shape[1];
+    NIB_TRY(check_size(b, err));
+    const bool exponents = m->scales.type == TYPE_U8;
+    if (exponents)
+        m->kind = PACKED_MXFP4;
+    else
+        NIB_TRY(need(b, whole, &m->whole, err));
+    if (m->k != m->n_group * (exponents ? 32 : 16) ||
+        (!exponents && (m->whole.type != TYPE_F32 || m->whole.bytes != 4)))
+        return bad(b, "expected a scale for each 16 values and one for all, or an exponent for each 32", err);
+    NIB_TRY(expect(b, &m->codes, m->codes.type == TYPE_U8, m->n, m->k / 2, err));
+    NIB_TRY(expect(b, &m->scales, exponents || m->scales.type == TYPE_F8_E4M3, m->n, m->n_group, err));
+    return keep(b, err);
+}
+
+/* The two forms that have a scale under this name. */
+static nib_status bind_float(binding *b, nib_error *err) {
+    container_tensor codes;
+    return take(b, "weight", &codes) && codes.type == TYPE_U8
+               ? bind_fp4(b, "weight", "weight_scale_2", false, err)
+               : bind_fp8_scale(b, err);
+}
+
+static nib_status bind_packed(binding *b, nib_error *err) {
+    container_tensor codes;
+    return take(b, "weight_packed", &codes) && codes.type == TYPE_U8
+               ? bind_fp4(b, "weight_packed", "weight_global_scale", true, err)
+               : bind_rows(b, err);
+}
+
 static nib_status bind_int8(binding *b, nib_error *err) {
     packed_matrix *m = &b->m;
     *m = (packed_matrix){.kind = PACKED_INT8, .bits = 8};
@@ -425,12 +468,14 @@ static const struct {
     nib_status (*bind)(binding *b, nib_error *err); /* NULL: bitsandbytes */
 } forms[] = {{"awq", ".qweight", bind_awq},
              {"gptq", ".qweight", bind_gptq},
-             {"compressed-tensors", ".weight_packed", bind_rows},
+             {"compressed-tensors", ".weight_packed", bind_packed},
              {"compressed-tensors", ".weight_scale", bind_int8},
              {"fp8", ".weight_scale_inv", bind_fp8_inverse},
              {"fp8", ".weight_scale", bind_fp8_scale},
              {"mxfp4", "_blocks", bind_mxfp4},
-             {"modelopt", ".weight_scale", bind_fp8_scale},
+             {"modelopt", ".weight_scale", bind_float},
+             {"modelopt_fp4", ".weight_scale", bind_float},
+             {"quark", ".weight_scale", bind_float},
              {"bitsandbytes", ".weight.quant_state.bitsandbytes__nf4", NULL},
              {"bitsandbytes", ".weight.quant_state.bitsandbytes__fp4", NULL}};
 

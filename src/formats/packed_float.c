@@ -1,5 +1,5 @@
-/* packed_float.c - see packed_rows.h: matrices whose codes are floats, NF4 of bitsandbytes, FP8
- * and MXFP4. */
+/* packed_float.c - see packed_rows.h: matrices whose codes are floats, NF4 of bitsandbytes, FP8,
+ * NVFP4 and MXFP4. */
 #include "formats/packed_rows.h"
 
 #include "base/mem.h"
@@ -80,6 +80,23 @@ nib_status packed_read_nf4(const packed_rows *r, type_id as, uint8_t *out, nib_e
 
 /* ---- fp8 ---- */
 
+/* A row with one scale for each 64 values. NaN has no code there. */
+static nib_status put_f8(const packed_rows *r, const uint8_t *codes, const uint8_t *scales, block_f8g64 *out,
+                         nib_error *err) {
+    const packed_matrix *m = r->m;
+    for (int64_t k = 0; k < m->k; k += 64, out++) {
+        const float scale = packed_scale_at(m->scales.type, scales, k / m->block);
+        bool numbers = true;
+        memcpy(out->scale, &scale, sizeof scale);
+        memcpy(out->codes, codes + k, sizeof out->codes);
+        for (int i = 0; i < 64; i++)
+            numbers = numbers && (out->codes[i] & 0x7f) != 0x7f;
+        if (!numbers)
+            return nib_fail(err, NIB_E_MODEL, "tensor '%s': expected numbers, found NaN", m->codes.name);
+    }
+    return NIB_OK;
+}
+
 nib_status packed_read_fp8(const packed_rows *r, type_id as, uint8_t *out, nib_error *err) {
     const packed_matrix *m = r->m;
     const uint64_t each = (uint64_t)type_get(m->scales.type)->block_bytes * (uint64_t)m->n_group;
@@ -96,6 +113,10 @@ nib_status packed_read_fp8(const packed_rows *r, type_id as, uint8_t *out, nib_e
                 packed_read_part(r, &m->scales, (uint64_t)(row / m->block_rows) * each, scales, each, err);
         if (status != NIB_OK)
             break;
+        if (as == TYPE_F8G64) {
+            status = put_f8(r, codes, scales, (block_f8g64 *)(void *)out + i * (m->k / 64), err);
+            continue;
+        }
         type_get(m->codes.type)->dequantize(codes, x, m->k);
         for (int64_t k = 0; k < m->k; k++)
             x[k] *= packed_scale_at(m->scales.type, scales, k / m->block);
@@ -104,6 +125,69 @@ nib_status packed_read_fp8(const packed_rows *r, type_id as, uint8_t *out, nib_e
     }
     mem_free(x);
     mem_free(scales);
+    mem_free(codes);
+    return status;
+}
+
+/* ---- nvfp4 ---- */
+
+/* The factor of the tensor, for doubled values of e2m1. */
+static nib_status read_whole_scale(const packed_rows *r, float *out, nib_error *err) {
+    uint8_t raw[4];
+    NIB_TRY(packed_read_part(r, &r->m->whole, 0, raw, r->m->whole.bytes, err));
+    const float whole = packed_scale_at(r->m->whole.type, raw, 0);
+    *out = 0.5f * (r->m->whole_inverse ? 1 / whole : whole);
+    return NIB_OK;
+}
+
+/* Value i of a row whose bytes have neighbours. */
+static inline uint8_t e2m1_at(const uint8_t *codes, int64_t i) {
+    return codes[i / 2] >> i % 2 * 4 & 15;
+}
+
+static void put_f4(const uint8_t *codes, const uint8_t *scales, float whole, int64_t n, block_f4g64 *out) {
+    for (int64_t k = 0; k < n; k += 64, out++) {
+        memcpy(out->whole, &whole, sizeof whole);
+        memcpy(out->scale, scales + k / 16, sizeof out->scale);
+        for (int half = 0; half < 2; half++)
+            for (int i = 0; i < 16; i++)
+                out->qs[half][i] = (uint8_t)(e2m1_at(codes, k + 32 * half + i) |
+                                             e2m1_at(codes, k + 32 * half + i + 16) << 4);
+    }
+}
+
+static void put_row(const packed_rows *r, const uint8_t *codes, const uint8_t *scales, float whole,
+                    type_id as, uint8_t *out, int64_t i) {
+    const int64_t k = r->m->k;
+    if (as == TYPE_F4G64) {
+        put_f4(codes, scales, whole, k, (block_f4g64 *)(void *)out + i * (k / 64));
+        return;
+    }
+    for (int64_t j = 0; j < k; j++) {
+        const float x = whole * block_e4m3(scales[j / 16]) * (float)e2m1_values[e2m1_at(codes, j)];
+        put_value(as, as == TYPE_F32 ? x : in_dtype(r->m->dtype, x), out, i * k + j);
+    }
+}
+
+nib_status packed_read_nvfp4(const packed_rows *r, type_id as, uint8_t *out, nib_error *err) {
+    const packed_matrix *m = r->m;
+    const uint64_t of_codes = (uint64_t)m->k / 2, of_scales = (uint64_t)m->k / 16;
+    uint8_t *codes = mem_alloc((size_t)(of_codes + of_scales)), *scales = codes + of_codes;
+    float whole = 0;
+    nib_status status = codes ? read_whole_scale(r, &whole, err)
+                              : nib_fail_nomem(err, (size_t)of_codes, "a row of a packed matrix");
+    for (int64_t i = 0; i < r->n && status == NIB_OK; i++) {
+        const uint64_t row = (uint64_t)(r->first + i);
+        status = packed_read_part(r, &m->codes, row * of_codes, codes, of_codes, err);
+        if (status == NIB_OK)
+            status = packed_read_part(r, &m->scales, row * of_scales, scales, of_scales, err);
+        for (uint64_t g = 0; g < of_scales && status == NIB_OK; g++)
+            if (scales[g] >= 0x7f)
+                status = nib_fail(err, NIB_E_MODEL, "tensor '%s': expected scales of 0 or more, found 0x%x",
+                                  m->scales.name, scales[g]);
+        if (status == NIB_OK)
+            put_row(r, codes, scales, whole, as, out, i);
+    }
     mem_free(codes);
     return status;
 }

@@ -1,17 +1,20 @@
 /* packed_matrix.h - matrices that a checkpoint of the hub stores quantized, in a format of another project:
  * AWQ (GEMM order), GPTQ (versions 1 and 2; 2, 3, 4 and 8 bits), compressed-tensors (pack-quantized and
  * int-quantized, float-quantized), bitsandbytes (nf4 and fp4, with or without a quantized absmax), fp8 (e4m3
- * and e5m2, with a scale for the tensor, for each row or for blocks of both), mxfp4 (the experts of gpt-oss:
- * one tensor [experts, rows, cols]). The absorbed form of latent attention in GGUF files is listed in the
- * same way: blk.N.attn_kv_b.weight [heads * (plain + values), low], whose rows are columns of attn_k_b
- * [heads, low, plain] and rows of attn_v_b [heads, values, low].
+ * and e5m2, with a scale for the tensor, for each row or for blocks of both), nvfp4 (e2m1, an e4m3 scale for
+ * 16 and a float for the tensor; of modelopt, which multiplies by the float, and of compressed-tensors, which
+ * divides), mxfp4 (matrices of compressed-tensors and quark; the experts of gpt-oss: one tensor [experts,
+ * rows, cols]). The absorbed form of latent attention in GGUF files is listed in the same way:
+ * blk.N.attn_kv_b.weight [heads * (plain + values), low], whose rows are columns of attn_k_b [heads, low,
+ * plain] and rows of attn_v_b [heads, values, low].
  *
  * A container lists such a matrix as one tensor [rows, cols] under its unquantized name
  * ("....q_proj.weight"), with `packed` set and without a place in a file. Its parts stay listed, with
  * `source` set. Its bytes are computed here, row by row, in a type with exactly the same values: scale *
  * (code - zero) of integer forms (Q4_0, Q5_0 or Q8_0, whose blocks repeat the scale of a larger group; F32 if
- * a scale is not an f16, or act-order gives neighbours different scales), and for bitsandbytes and fp8 the
- * values rounded to the dtype that they compute with (fp8 as F32: not rounded). Read-only, for any thread. */
+ * a scale is not an f16, or act-order gives neighbours different scales), and for bitsandbytes, fp8 and nvfp4
+ * the values rounded to the dtype that they compute with (fp8 and nvfp4 as F32: not rounded). Read-only, for
+ * any thread. */
 #ifndef NIB_FORMATS_PACKED_MATRIX_H
 #define NIB_FORMATS_PACKED_MATRIX_H
 
@@ -24,6 +27,7 @@ typedef enum packed_kind {
     PACKED_INT8,
     PACKED_NF4,
     PACKED_FP8,
+    PACKED_NVFP4,
     PACKED_MXFP4,
     PACKED_HEADS
 } packed_kind;
@@ -35,6 +39,8 @@ typedef struct packed_matrix {
     container_tensor codes, scales; /* PACKED_NF4: scales is absmax; PACKED_HEADS: keys and values */
     container_tensor zeros, order;  /* name NULL: there is none; order: [k], each column's group */
     bool zeros_less_one;            /* GPTQ version 1 stores zero - 1 */
+    container_tensor whole;         /* PACKED_NVFP4: the tensor's factor, or its inverse */
+    bool whole_inverse;
     /* PACKED_NF4 */
     container_tensor map, nested_absmax, nested_map; /* nested name NULL: absmax is f32 */
     int64_t block, nested_block; /* PACKED_FP8: block columns and block_rows rows share a scale */
@@ -47,6 +53,9 @@ typedef struct packed_matrix {
 static inline bool packed_runs(const packed_matrix *m) {
     return m->kind >= PACKED_FP8;
 }
+/* The type in which it is held then, with exactly the matrix's values: F8G64 or F4G64 if these can hold it
+ * and `scaled`, MXFP4, else F32. */
+type_id packed_runs_as(const packed_matrix *m, bool scaled);
 /* *out: the smallest type that holds the matrix's values exactly. Reads its scales and zeros. */
 nib_status packed_type(const container *c, const container_tensor *t, type_id *out, nib_error *err);
 /* nibble's own type with the same values in fewer bits: n4g32, n4g64 or n4g128, for integers of up to 4 bits.

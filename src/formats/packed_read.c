@@ -290,7 +290,7 @@ nib_status packed_type(const container *c, const container_tensor *t, type_id *o
         *out = TYPE_MXFP4;
         return NIB_OK;
     }
-    const bool floats = m->kind == PACKED_NF4 || m->kind == PACKED_FP8 || m->kind == PACKED_HEADS;
+    const bool floats = m->kind == PACKED_NF4 || packed_runs(m);
     *out = floats ? m->dtype : m->k / m->n_group % 32 ? TYPE_F32 : TYPE_Q4_0;
     for (int64_t first = 0; first < m->n && !floats; first += AT_ONCE) {
         packed_rows r;
@@ -299,6 +299,16 @@ nib_status packed_type(const container *c, const container_tensor *t, type_id *o
         rows_close(&r);
     }
     return NIB_OK;
+}
+
+type_id packed_runs_as(const packed_matrix *m, bool scaled) {
+    if (m->kind == PACKED_MXFP4)
+        return TYPE_MXFP4;
+    if (!scaled || m->k % 64)
+        return TYPE_F32;
+    return m->kind == PACKED_NVFP4                                                        ? TYPE_F4G64
+           : m->kind == PACKED_FP8 && m->codes.type == TYPE_F8_E4M3 && m->block % 64 == 0 ? TYPE_F8G64
+                                                                                          : TYPE_F32;
 }
 
 type_id packed_narrow(const packed_matrix *m, type_id usual) {
@@ -408,6 +418,8 @@ nib_status packed_read(const container *c, const container_tensor *t, int64_t fi
         return packed_read_nf4(&r, as, out, err);
     if (m->kind == PACKED_FP8)
         return packed_read_fp8(&r, as, out, err);
+    if (m->kind == PACKED_NVFP4)
+        return packed_read_nvfp4(&r, as, out, err);
     if (m->kind == PACKED_MXFP4)
         return packed_read_mxfp4(&r, as, out, err);
     if (m->kind == PACKED_HEADS)

@@ -30,5 +30,6 @@ nib_status packed_read_mxfp4(const packed_rows *r, type_id as, uint8_t *out, nib
 /* As F32. */
 nib_status packed_read_heads(const packed_rows *r, float *out, nib_error *err);
 nib_status packed_read_fp8(const packed_rows *r, type_id as, uint8_t *out, nib_error *err);
+nib_status packed_read_nvfp4(const packed_rows *r, type_id as, uint8_t *out, nib_error *err);
 
 #endif

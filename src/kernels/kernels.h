@@ -278,7 +278,7 @@ typedef struct kernel_table {
     void (*residual_add)(const residual *r, const salient *from, int64_t n_from, int64_t n0, int64_t n1,
                          float *y);
     /* Rows [n0, n1) of w against all n_row rows of x. n0 and n1 are multiples of 16 (or the end). */
-    void (*linear_rows)(const linear_args *a, int64_t n0, int64_t n1); /* PACK_ROWS: f32, f16, bf16 */
+    void (*linear_rows)(const linear_args *a, int64_t n0, int64_t n1); /* PACK_ROWS */
     /* Normalises one row of k in n_group groups. w and b are f32. b may be NULL, and w may be NULL (no affine
      * part). w_full: w has k entries, otherwise k / n_group. out may be x. */
     void (*norm)(norm_kind kind, const float *x, const float *w, const float *b, float *out, int64_t k,

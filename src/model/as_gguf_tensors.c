@@ -220,8 +220,8 @@ static nib_status find_type(const naming *n, gguf_tensor *t, nib_error *err) {
             return NIB_OK;
         NIB_TRY(packed_type(model_container(n->m), of, &type, err));
         if (type == TYPE_BF16 || type == TYPE_F16 || type == TYPE_MXFP4) {
-            t->as.type = type; /* fp8 is rounded once, to the type that is written */
-            t->from = of->packed->kind == PACKED_FP8 ? TYPE_F32 : type;
+            t->as.type = type; /* fp8 and nvfp4 are rounded once, to the type that is written */
+            t->from = of->packed->kind == PACKED_FP8 || of->packed->kind == PACKED_NVFP4 ? TYPE_F32 : type;
             return NIB_OK;
         }
         while (w + 1 < NUM_COUNT(wider) && wider[w] != type)

@@ -98,9 +98,11 @@ static nib_status read_slides(const config_source *s, const hparams *hp, uint8_t
     const char *letters = s->gguf_arch == NULL ? config_string(s, "sliding_window_pattern") : NULL;
     if (letters != NULL)
         return slides_from_letters(letters, hp->n_layer, layer, err);
-    /* A GGUF key may hold a bool for each layer instead of one number. */
+    /* A key may hold a truth value for each layer instead of one number. */
     const meta_value *each =
         find_layer_array(s, "sliding_window_pattern", "attention.sliding_window_pattern");
+    if (each == NULL && s->gguf_arch == NULL)
+        each = find_layer_array(s, "hybrid_layer_pattern", "");
     if (each != NULL &&
         (each->n < (size_t)hp->n_layer || (each->elem != META_BOOL && each->elem != META_INT)))
         return nib_fail(err, NIB_E_MODEL,

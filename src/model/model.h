@@ -84,8 +84,8 @@ typedef struct model model;
 /* path: a .gguf file or a folder (names from the models folder are resolved above). NIB_E_MODEL names the
  * tensor or key with what was expected and found; an unknown architecture lists the known ones. */
 nib_status model_open(const char *path, const logger *log, model **out, nib_error *err);
-/* What a back end lacks: matrices with integer zeros are held without them (pack_widen); latent attention has
- * keys and values of all heads. */
+/* What a back end lacks: matrices with integer zeros are held without them (pack_widen), and those of fp8 and
+ * nvfp4 folders in f32; latent attention has keys and values of all heads. */
 enum { MODEL_WIDE = 1, MODEL_EXPANDED = 2 };
 /* The same without the vocabulary (container_open_headers). form: of the flags above. */
 nib_status model_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,

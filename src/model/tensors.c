@@ -156,10 +156,9 @@ nib_status bind_finish_matrix(binder *b, weight *w, const container_tensor *t, i
                               bool transposed, nib_error *err) {
     w->n = n;
     w->k = k;
-    const bool blocks = t->packed == NULL || t->packed->kind == PACKED_MXFP4;
-    w->type = blocks || b->m->packed ? t->type : TYPE_F32; /* exact */
+    w->type = t->packed != NULL && !b->m->packed ? packed_runs_as(t->packed, !b->m->wide) : t->type;
     w->transposed = transposed;
-    if (transposed && type_get(t->type)->block_elems != 1)
+    if (transposed && type_get(w->type)->block_elems != 1)
         return nib_fail(err, NIB_E_MODEL,
                         "tensor %s: expected an unquantized type for a transposed matrix, found %s", t->name,
                         type_get(t->type)->name);

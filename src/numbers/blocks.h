@@ -37,6 +37,23 @@ typedef struct block_mxfp4 {
     uint8_t e, qs[16]; /* e: the exponent of the scale, biased by 127 */
 } block_mxfp4;
 
+/* 64 elements in groups of 16, codes of e2m1 in the order of block_q4_0 in each group. A group's scale is an
+ * f8_e4m3 without sign (e: 4 bits, m: 3). */
+typedef struct block_nvfp4 {
+    uint8_t scale[4], qs[4][8];
+} block_nvfp4;
+
+/* 64 elements of f8_e4m3, times one float. Not NaN: the code 0x7f counts as 480. */
+typedef struct block_f8g64 {
+    uint8_t scale[4], codes[64];
+} block_f8g64;
+/* 64 elements of e2m1: those of the first 32 in qs[0], element i with element i + 16 in a byte. A group of 16
+ * is multiplied by its scale, an f8_e4m3 without sign and NaN, times half a float: w = whole * scale *
+ * doubled e2m1. */
+typedef struct block_f4g64 {
+    uint8_t whole[4], scale[4], qs[2][16];
+} block_f4g64;
+
 /* 32, 64 or 128 elements, d * (code - zero); zero is at most 16, and the codes of each 32 are as in
  * block_q4_0. */
 typedef struct block_n4 {
@@ -84,12 +101,26 @@ typedef struct block_iq4_xs {
     uint8_t d[2], scales_h[2], scales_l[4], qs[128]; /* 8 scales of 6 bits, 32 is zero */
 } block_iq4_xs;
 
-extern const int8_t iq4_values[16]; /* IQ4_NL, IQ4_XS */
+extern const int8_t iq4_values[16];  /* IQ4_NL, IQ4_XS */
+extern const int8_t e2m1_values[16]; /* doubled */
 
 /* Unpacks the sixteen 6-bit scales of Q3_K, -32...31. */
 void block_q3_k_scales(const uint8_t packed[12], int8_t scale[16]);
 /* Unpacks the eight 6-bit scales of IQ4_XS, -32...31. */
 void block_iq4_xs_scales(const block_iq4_xs *b, int8_t scale[8]);
+static inline float block_float(const uint8_t p[4]) {
+    float f;
+    memcpy(&f, p, sizeof f);
+    return f;
+}
+/* f8_e4m3 without sign: the exponent's bias goes from 7 to 127 by a product, exact for subnormal values too.
+ */
+static inline float block_e4m3(uint8_t magnitude) {
+    const uint32_t bits = (uint32_t)magnitude << 20;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f * 0x1p120f;
+}
 /* MXFP4's scale for doubled values: 2^(e - 128), exact down to the subnormal ones. */
 float block_mxfp4_scale(uint8_t e);
 

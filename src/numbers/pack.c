@@ -38,7 +38,7 @@ bool pack_choose(type_id file_type, int64_t k, pack_format *out) {
         out->type = (uint8_t)file_type;
         return out->group != PACK_GROUP_ROW || k <= MAX_PACK_ROW;
     }
-    if (info->block_elems != 1)
+    if (info->block_elems != 1 && file_type != TYPE_F8G64 && file_type != TYPE_F4G64)
         return false;
     *out = (pack_format){.layout = PACK_ROWS, .type = (uint8_t)rows_type(file_type)};
     return true;
@@ -56,15 +56,11 @@ void pack_widen(pack_format *f) {
     }
 }
 
-static int64_t row_bytes(const pack_format *f, int64_t k) {
-    return rows_stride(k) * type_get((type_id)f->type)->block_bytes;
-}
-
 bool pack_bytes(const pack_format *f, int64_t n, int64_t k, uint64_t *bytes) {
     if (n < 0 || k < 0 || k > INT64_C(1) << 40) /* with this bound the bytes of a panel cannot overflow */
         return false;
     bool tile = f->layout == PACK_TILE;
-    uint64_t each = (uint64_t)(tile ? tile_panel_bytes(f, k) : row_bytes(f, k));
+    uint64_t each = (uint64_t)(tile ? tile_panel_bytes(f, k) : rows_bytes(f->type, k));
     uint64_t count = tile ? (uint64_t)n / PACK_PANEL + (n % PACK_PANEL != 0) : (uint64_t)n;
     if (!num_mul_u64(each, count, bytes) || !num_add_u64(*bytes, TILE_LINE - 1, bytes))
         return false;
@@ -82,13 +78,14 @@ size_t pack_scratch_bytes(const pack_format *f, int64_t k) {
 
 static void pack_float_row(const pack_format *f, type_id file_type, const void *row, int64_t k, void *dst,
                            float *scratch) {
-    size_t each = (size_t)type_get((type_id)f->type)->block_bytes;
+    uint64_t bytes = 0;
+    type_row_bytes((type_id)f->type, k, &bytes);
     if (file_type == (type_id)f->type) {
-        memcpy(dst, row, (size_t)k * each);
+        memcpy(dst, row, (size_t)bytes);
     } else {
         type_get(file_type)->dequantize(row, scratch, k);
         if (f->type == TYPE_F32) {
-            memcpy(dst, scratch, (size_t)k * sizeof(float));
+            memcpy(dst, scratch, (size_t)bytes);
         } else {
             for (int64_t i = 0; i < k; i++) {
                 uint16_t h = bf16_from_float(scratch[i]);
@@ -96,7 +93,7 @@ static void pack_float_row(const pack_format *f, type_id file_type, const void *
             }
         }
     }
-    memset((uint8_t *)dst + (size_t)k * each, 0, (size_t)row_bytes(f, k) - (size_t)k * each);
+    memset((uint8_t *)dst + bytes, 0, (size_t)rows_bytes(f->type, k) - (size_t)bytes);
 }
 
 /* ---- PACK_TILE ---- */
@@ -224,7 +221,8 @@ void pack_panel_by(const pack_isa *isa, const pack_format *f, const pack_from *f
         return;
     }
     for (int r = 0; r < n_row; r++)
-        pack_float_row(f, from->type, rows[r], k, (uint8_t *)dst + (first + r) * row_bytes(f, k), scratch);
+        pack_float_row(f, from->type, rows[r], k, (uint8_t *)dst + (first + r) * rows_bytes(f->type, k),
+                       scratch);
 }
 
 void pack_panel_from(const pack_format *f, const pack_from *from, int64_t k, int64_t first, int n_row,

@@ -1,14 +1,15 @@
 /* pack.h - the packed order that weights have in memory. Weights are packed once, when they are loaded.
  *
  * Two packing layouts:
- *  - PACK_ROWS: [n, k] row-major f32, f16 or bf16, as in the file; multiplied with f32 activations.
+ *  - PACK_ROWS: [n, k] row-major f32, f16 or bf16, as in the file, or floats of 8 or 4 bits with f32 scales
+ *    (F8G64, F4G64); multiplied with f32 activations.
  *  - PACK_TILE: the Q-tile (16 rows x 64 of K, parts of 8/4/2/1 bits, lanes are output rows; tile.h):
  *    unsigned codes of `bits` bits in groups of `group` along K, and
  *        w = scale * (value - zero)       without `asym`: zero = 2^(bits-1)
  *        w = scale * value + min          with `asym`
  *    where value is the code itself or, for formats whose codes are not uniform (IQ4_NL, MXFP4, C3, C4), what
  *    `table` has for it. Multiplied with quantized activations. PACK_TILE pads n to 16 rows and k to 64
- *    with zeros; PACK_ROWS pads k to 16 elements. A group at the end of a row may be short.
+ *    with zeros; PACK_ROWS pads k to 16 elements (F8G64, F4G64: k is a multiple of 64). A group at the end of a row may be short.
  *
  * A PACK_TILE format comes from a file type (pack_choose; nothing is rounded on the way: pack_read_row gives
  * the bits that the file type's own dequantizer gives) or is uniform, u<bits>g<group> (pack_uniform): then

@@ -115,5 +115,5 @@ void pack_read_row(const view *w, int64_t r, float *out) {
         return;
     }
     const type_info *info = type_get((type_id)w->format.type);
-    info->dequantize((const uint8_t *)w->data + r * rows_stride(w->k) * info->block_bytes, out, w->k);
+    info->dequantize((const uint8_t *)w->data + r * rows_bytes(w->format.type, w->k), out, w->k);
 }

@@ -156,9 +156,15 @@ static inline tile_chunk tile_chunk_parts(const pack_format *f, tile_chunk c,
  * tile_book's. */
 void tile_read_row_codes(const pack_format *f, const void *tile, const uint8_t *book, int row, uint8_t *out);
 
-/* PACK_ROWS: elements from one row to the next. */
+/* PACK_ROWS: elements from one row to the next, of plain numbers. */
 static inline int64_t rows_stride(int64_t k) {
     return (k + 15) / 16 * 16;
+}
+/* The same in bytes, for every type: blocks of 64 have 68 and 40 bytes. */
+static inline int64_t rows_bytes(int type, int64_t k) {
+    return type == TYPE_F8G64   ? k / 64 * 68
+           : type == TYPE_F4G64 ? k / 64 * 40
+                                : rows_stride(k) * (type == TYPE_F32 ? 4 : 2);
 }
 
 #endif

@@ -15,7 +15,7 @@ typedef enum type_id {
 } type_id;
 
 /* A type without a dequantizer can be listed and inspected; one with blocks and no reader can be converted to
- * floats, but not be computed with. */
+ * floats, but not be computed with, except for F8G64 and F4G64, which stay as they are. */
 typedef struct type_info {
     const char *name;
     int block_elems; /* values of a block; 1: plain numbers */

@@ -93,6 +93,14 @@ static void fix_scales(type_id type, uint8_t *block, matrix_kind kind, uint64_t 
                              : kind == MATRIX_LARGEST ? 128
                                                       : 118 + random_next(s) % 10);
         break;
+    case TYPE_F8G64:
+    case TYPE_F4G64: {
+        const float scale = kind == MATRIX_ZERO ? 0 : kind == MATRIX_TINY ? 0x1p-120f : random_float(s);
+        memcpy(block, &scale, sizeof scale);
+        for (int i = 4; i < (type == TYPE_F8G64 ? 68 : 8); i++) /* no NaN, and no sign of a scale */
+            block[i] = type == TYPE_F4G64 ? block[i] % 0x7f : (block[i] & 0x7f) == 0x7f ? 0x7e : block[i];
+        break;
+    }
     default: break;
     }
 }

@@ -22,6 +22,7 @@
  *   v_load_f16(p) v_load_f16_part(p, n) v_load_bf16(p)  16 halves widened
  *   v_store_f16(p, v)                                rounded to nearest even
  *   v_load_u8(p) v_load_u4(p, high)                  16 bytes, or the upper or lower 4 bits of each, widened
+ *   v_load_e4m3(p) v_load_e2m1(p, high)              16 floats of 8 bits (not NaN), or of 4 bits, doubled
  *   v_sum(a)                                         lanes i and i + 8 first, then 4, 2, 1 apart
  *   v_largest(a)                                     v_max over the same tree
  *   v_before(&a, p)                                  p. The compiler computes `a` before it reads through the

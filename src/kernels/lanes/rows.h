@@ -13,6 +13,16 @@
 enum { ROWS_BLOCK = 32 }; /* activation rows that stay in the second-level cache while weights pass */
 
 LANES_INLINE vf rows_load(int type, const void *row, int64_t i) {
+    if (type == TYPE_F8G64) {
+        const block_f8g64 *b = (const block_f8g64 *)row + i / 64;
+        return v_mul(v_load_e4m3(b->codes + i % 64), v_set(block_float(b->scale)));
+    }
+    if (type == TYPE_F4G64) {
+        const block_f4g64 *b = (const block_f4g64 *)row + i / 64;
+        const int64_t g = i % 64 / 16;
+        const float scale = block_float(b->whole) * block_e4m3(b->scale[g]);
+        return v_mul(v_load_e2m1(b->qs[g / 2], g % 2), v_set(scale));
+    }
     if (type == TYPE_F32)
         return v_load((const float *)row + i);
     if (type == TYPE_F16)
@@ -23,7 +33,7 @@ LANES_INLINE vf rows_load(int type, const void *row, int64_t i) {
 /* A block of rn x rm outputs; all of rn, rm and type are constants where it is inlined. Weights are padded
  * with zeros to 16, activations are not. */
 LANES_INLINE void rows_block(const linear_args *a, int type, int rn, int rm, int64_t n, int64_t m) {
-    const int64_t k = a->w->k, stride = rows_stride(k) * (type == TYPE_F32 ? 4 : 2);
+    const int64_t k = a->w->k, stride = rows_bytes(type, k);
     const char *w = (const char *)a->w->data + n * stride;
     const float *x = a->x + m * a->ldx;
     vf sum[8][4];
@@ -101,6 +111,8 @@ static void op_linear_rows(const linear_args *a, int64_t n0, int64_t n1) {
     switch (a->w->format.type) {
     case TYPE_F32: rows_all(a, TYPE_F32, n0, n1); break;
     case TYPE_F16: rows_all(a, TYPE_F16, n0, n1); break;
+    case TYPE_F8G64: rows_all(a, TYPE_F8G64, n0, n1); break;
+    case TYPE_F4G64: rows_all(a, TYPE_F4G64, n0, n1); break;
     default: rows_all(a, TYPE_BF16, n0, n1); break;
     }
 }

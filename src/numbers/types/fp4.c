@@ -3,14 +3,7 @@
 
 #include <math.h>
 
-/* 64 elements in groups of 16, codes of e2m1 in the order of block_q4_0 in each group. A group's scale is an
- * f8_e4m3 without sign (e: 4 bits, m: 3). */
-typedef struct block_nvfp4 {
-    uint8_t scale[4], qs[4][8];
-} block_nvfp4;
-
-/* Doubled. */
-static const int8_t e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+const int8_t e2m1_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 float block_mxfp4_scale(uint8_t e) {
     const uint32_t bits = e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23;
@@ -24,8 +17,8 @@ static void dequantize_mxfp4(const void *blocks, float *out, int64_t n) {
     for (int64_t i = 0; i < n / 32; i++, b++, out += 32) {
         const float d = block_mxfp4_scale(b->e);
         for (int j = 0; j < 16; j++) {
-            out[j] = d * (float)e2m1[b->qs[j] & 15];
-            out[j + 16] = d * (float)e2m1[b->qs[j] >> 4];
+            out[j] = d * (float)e2m1_values[b->qs[j] & 15];
+            out[j + 16] = d * (float)e2m1_values[b->qs[j] >> 4];
         }
     }
 }
@@ -44,8 +37,8 @@ static void dequantize_nvfp4(const void *blocks, float *out, int64_t n) {
         for (int g = 0; g < 4; g++, out += 16) {
             const float d = half_to_float(nvfp4_scale(b->scale[g]));
             for (int j = 0; j < 8; j++) {
-                out[j] = d * (float)e2m1[b->qs[g][j] & 15];
-                out[j + 8] = d * (float)e2m1[b->qs[g][j] >> 4];
+                out[j] = d * (float)e2m1_values[b->qs[g][j] & 15];
+                out[j + 8] = d * (float)e2m1_values[b->qs[g][j] >> 4];
             }
         }
 }

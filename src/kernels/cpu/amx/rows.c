@@ -137,7 +137,7 @@ void amx_linear_sliced(const linear_args *a, int64_t n0, int64_t n1) {
 
 /* Measured on a Xeon with 16 threads (docs/kernels.md). */
 bool amx_sliced_suits(type_id type, int64_t n_row) {
-    return n_row >= (type == TYPE_BF16 ? 16 : 64);
+    return type_get(type)->block_elems == 1 && n_row >= (type == TYPE_BF16 ? 16 : 64);
 }
 
 size_t amx_sliced_scratch(void) {

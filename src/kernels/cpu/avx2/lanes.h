@@ -3,7 +3,7 @@
 #define NIB_KERNELS_AVX2_LANES_H
 
 #include "kernels/lanes/lanes.h"
-#include "numbers/types.h"
+#include "numbers/blocks.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -137,6 +137,23 @@ LANES_SHORT static inline vf v_load_u4(const uint8_t *p, bool high) {
     const __m128i both = _mm_loadu_si128((const void *)p);
     const __m128i x = _mm_and_si128(high ? _mm_srli_epi16(both, 4) : both, _mm_set1_epi8(15));
     return BOTH(codes_8(x), codes_8(_mm_srli_si128(x, 8)));
+}
+LANES_SHORT static inline __m256 e4m3_8(__m128i bytes) {
+    const __m256i x = _mm256_cvtepu8_epi32(bytes), sign = _mm256_slli_epi32(x, 24);
+    const __m256i magnitude = _mm256_slli_epi32(_mm256_and_si256(x, _mm256_set1_epi32(0x7f)), 20);
+    const __m256 f = _mm256_mul_ps(_mm256_castsi256_ps(magnitude), _mm256_set1_ps(0x1p120f));
+    return _mm256_or_ps(f, _mm256_and_ps(_mm256_castsi256_ps(sign), _mm256_set1_ps(-0.0f)));
+}
+LANES_SHORT static inline vf v_load_e4m3(const uint8_t *p) {
+    return BOTH(e4m3_8(_mm_loadl_epi64((const void *)p)), e4m3_8(_mm_loadl_epi64((const void *)(p + 8))));
+}
+LANES_SHORT static inline vf v_load_e2m1(const uint8_t *p, bool high) {
+    const __m128i both = _mm_loadu_si128((const void *)p),
+                  values = _mm_loadu_si128((const void *)e2m1_values);
+    const __m128i codes = _mm_and_si128(high ? _mm_srli_epi16(both, 4) : both, _mm_set1_epi8(15));
+    const __m128i x = _mm_shuffle_epi8(values, codes);
+    return BOTH(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x)),
+                _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(x, 8))));
 }
 LANES_SHORT static inline float v_sum(vf x) {
     const __m256 y = _mm256_add_ps(x.a, x.b);

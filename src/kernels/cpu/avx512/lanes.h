@@ -3,7 +3,7 @@
 #define NIB_KERNELS_AVX512_LANES_H
 
 #include "kernels/lanes/lanes.h"
-#include "numbers/types.h"
+#include "numbers/blocks.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -102,6 +102,19 @@ LANES_SHORT static inline vf v_load_u4(const uint8_t *p, bool high) {
     const __m128i both = _mm_loadu_si128((const void *)p);
     const __m128i x = _mm_and_si128(high ? _mm_srli_epi16(both, 4) : both, _mm_set1_epi8(15));
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(x));
+}
+LANES_SHORT static inline vf v_load_e4m3(const uint8_t *p) {
+    const __m512i x = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p));
+    const __m512i magnitude = _mm512_slli_epi32(_mm512_and_si512(x, _mm512_set1_epi32(0x7f)), 20);
+    const __m512i sign = _mm512_slli_epi32(_mm512_srli_epi32(x, 7), 31);
+    const vf f = _mm512_mul_ps(_mm512_castsi512_ps(magnitude), _mm512_set1_ps(0x1p120f));
+    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(f), sign));
+}
+LANES_SHORT static inline vf v_load_e2m1(const uint8_t *p, bool high) {
+    const __m128i both = _mm_loadu_si128((const void *)p),
+                  values = _mm_loadu_si128((const void *)e2m1_values);
+    const __m128i codes = _mm_and_si128(high ? _mm_srli_epi16(both, 4) : both, _mm_set1_epi8(15));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_shuffle_epi8(values, codes)));
 }
 LANES_SHORT static inline float v_sum(vf a) {
     const __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));

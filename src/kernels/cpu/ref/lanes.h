@@ -4,7 +4,7 @@
 
 #define LANES_PLAIN
 #include "kernels/lanes/lanes.h"
-#include "numbers/types.h"
+#include "numbers/blocks.h"
 
 #include <math.h>
 #include <string.h>
@@ -136,6 +136,12 @@ LANE_FN vf v_load_u8(const uint8_t *p) {
 }
 LANE_FN vf v_load_u4(const uint8_t *p, bool high) {
     LANE_WISE((float)(high ? p[i] >> 4 : p[i] & 15));
+}
+LANE_FN vf v_load_e4m3(const uint8_t *p) {
+    LANE_WISE(copysignf(block_e4m3(p[i] & 0x7f), p[i] & 0x80 ? -1 : 1));
+}
+LANE_FN vf v_load_e2m1(const uint8_t *p, bool high) {
+    LANE_WISE((float)e2m1_values[high ? p[i] >> 4 : p[i] & 15]);
 }
 LANE_OP float v_sum(vf a) {
     for (int n = LANES / 2; n > 0; n /= 2)
