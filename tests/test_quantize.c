@@ -597,6 +597,89 @@ static void test_importance(void **state) {
     mem_free(third);
 }
 
+/* Quantizes `from` with importance 1 of all columns, but i + 1 of those of expert 1 if `own`. Returns the
+ * gates of the first layer. */
+static char *gates_with(const char *from, bool own, size_t *n_byte) {
+    const nib_engine_options usual = engine_usual();
+    const logger silent = {0};
+    const char *by = temp_path("experts.imatrix");
+    model *m;
+    gguf_tensors c;
+    stats s = {0};
+    container *made;
+    nib_quantize_report r;
+    nib_error err;
+    assert_int_equal(model_open(from, &silent, &m, &err), NIB_OK);
+    assert_int_equal(gguf_tensors_open(m, &c, &err), NIB_OK);
+    s.of = mem_calloc(c.n + 1, sizeof *s.of);
+    size_t at = 0;
+    while (strcmp(c.all[at].as.name, "blk.0.ffn_gate_exps.weight") != 0)
+        at++;
+    const int64_t k = c.all[at].as.shape[2], n_expert = stats_experts(&c.all[at]);
+    assert_int_equal(n_expert, 6);
+    float *mean = s.own = mem_array((size_t)(n_expert * k), sizeof *mean);
+    for (int64_t i = 0; i < n_expert * k; i++)
+        mean[i] = own && i / k == 1 ? (float)(i % k + 1) : 1;
+    s.of[at] = mean;
+    assert_int_equal(imatrix_file_write(by, &c, &s, "test", &err), NIB_OK);
+    stats_close(&s);
+    gguf_tensors_close(&c);
+    model_close(m);
+    const nib_quantize_options q = {.out = out_path, .type = "q4_0", .imatrix = by};
+    if (nib_quantize(from, &usual, &q, &r, &err) != NIB_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(container_open(out_path, NULL, &made, &err), NIB_OK);
+    const container_tensor *t = container_find(made, "blk.0.ffn_gate_exps.weight");
+    assert_int_equal(t->type, TYPE_Q4_0);
+    char *data = mem_alloc((size_t)t->bytes);
+    assert_int_equal(file_read_at(container_file(made, t->file), data, t->offset, t->bytes, &err), NIB_OK);
+    *n_byte = (size_t)t->bytes;
+    container_close(made);
+    return data;
+}
+
+/* Experts have importance of their own: it is measured, kept and read in the form of llama.cpp's files, and
+ * each rounds by its own. */
+static void test_importance_of_experts(void **state) {
+    (void)state;
+    char from[512], kept[512];
+    const nib_engine_options usual = engine_usual();
+    nib_quantize_report r;
+    nib_error err;
+    container *c;
+    size_t n, m;
+    choose_paths();
+    snprintf(from, sizeof from, "%s", temp_path("experts.gguf"));
+    snprintf(kept, sizeof kept, "%s", temp_path("kept.gguf"));
+    const nib_quantize_options plain = {.out = from, .type = "f32", .imatrix = "none"};
+    assert_int_equal(nib_quantize("tests/data/packed/gpt_oss_mxfp4", &usual, &plain, &r, &err), NIB_OK);
+    const nib_quantize_options measured = {.out = out_path, .type = "q4_0", .keep_imatrix = kept};
+    if (nib_quantize(from, &usual, &measured, &r, &err) != NIB_OK)
+        fail_msg("%s", err.message);
+    char *first = must_read(out_path, &n);
+    assert_int_equal(container_open(kept, NULL, &c, &err), NIB_OK);
+    const container_tensor *t = container_find(c, "blk.0.ffn_down_exps.weight.in_sum2");
+    assert_true(t && t->n_dim == 2 && t->shape[0] == 6 && t->shape[1] == 64);
+    t = container_find(c, "blk.0.ffn_down_exps.weight.counts");
+    assert_true(t && t->bytes == 6 * sizeof(float));
+    container_close(c);
+    const nib_quantize_options from_file = {.out = out_path, .type = "q4_0", .imatrix = kept};
+    assert_int_equal(nib_quantize(from, &usual, &from_file, &r, &err), NIB_OK);
+    char *second = must_read(out_path, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(first, second, n);
+    mem_free(first);
+    mem_free(second);
+
+    first = gates_with(from, false, &n);
+    second = gates_with(from, true, &n);
+    const size_t each = n / 6;
+    for (size_t e = 0; e < 6; e++)
+        assert_true((memcmp(first + e * each, second + e * each, each) != 0) == (e == 1));
+    mem_free(first);
+    mem_free(second);
+}
+
 /* A folder's sinks become a tensor of single precision, and count. */
 static void test_sinks(void **state) {
     (void)state;
@@ -653,13 +736,20 @@ static void test_awq_is_no_worse(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formats),         cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_books),           cmocka_unit_test(test_outliers),
-        cmocka_unit_test(test_goes_on),         cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_faults),          cmocka_unit_test(test_importance),
-        cmocka_unit_test(test_sources),         cmocka_unit_test(test_methods),
-        cmocka_unit_test(test_awq_is_no_worse), cmocka_unit_test(test_share),
-        cmocka_unit_test(test_head_type),       cmocka_unit_test(test_sinks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats),
+                                       cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_books),
+                                       cmocka_unit_test(test_outliers),
+                                       cmocka_unit_test(test_goes_on),
+                                       cmocka_unit_test(test_killed),
+                                       cmocka_unit_test(test_faults),
+                                       cmocka_unit_test(test_importance),
+                                       cmocka_unit_test(test_sources),
+                                       cmocka_unit_test(test_methods),
+                                       cmocka_unit_test(test_awq_is_no_worse),
+                                       cmocka_unit_test(test_share),
+                                       cmocka_unit_test(test_head_type),
+                                       cmocka_unit_test(test_sinks),
+                                       cmocka_unit_test(test_importance_of_experts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@
 nib_status imatrix_model_bytes(const model *m, uint64_t *bytes, nib_error *err) {
     model_sites s;
     NIB_TRY(sites_open(&s, m, err));
-    const bool fits = imatrix_bytes(s.k, s.n_site, bytes);
+    const bool fits = imatrix_bytes(s.k, s.n_site + s.n_stack, bytes);
     sites_close(&s);
     return fits ? NIB_OK
                 : nib_fail(err, NIB_E_NOFIT, "the channels of the products' inputs overflow 64 bits");
@@ -18,34 +18,54 @@ nib_status imatrix_model_bytes(const model *m, uint64_t *bytes, nib_error *err) 
 
 /* ---- measuring ---- */
 
-/* Adds a product's input. Products of one site have the same input, and each is counted. */
-static void see_product(void *user, const probe_input *in) {
-    imatrix_watch *w = user;
-    const int site = sites_of(&w->sites, w->layout, in->block, in->w);
-    float *sum = w->sums->mean + w->sums->first[site];
-    w->n_row[site] += in->n_row;
+static void add(const probe_input *in, float *sum, int64_t *n_row) {
+    *n_row += in->n_row;
     for (int64_t r = 0; r < in->n_row; r++)
         for (int64_t i = 0; i < in->k; i++)
             sum[i] += in->x[r * in->k + i] * in->x[r * in->k + i];
 }
 
+/* Adds a product's input. Products of one site have the same input, and each is counted. */
+static void see_product(void *user, const probe_input *in) {
+    imatrix_watch *w = user;
+    const int site = sites_of(&w->sites, w->layout, in->block, in->w);
+    add(in, w->sums->mean + w->sums->first[site], &w->n_row[site]);
+}
+
+static void see_expert(void *user, const probe_input *in, int64_t e) {
+    imatrix_watch *w = user;
+    const model_sites *s = &w->sites;
+    const int entry = s->stack[s->first[in->block] + in->w];
+    add(in, w->sums->mean + w->sums->first[entry] + e * in->k,
+        &w->n_row[s->n_site + (entry - s->n_site) * w->n_expert + e]);
+}
+
 nib_status imatrix_watch_open(imatrix_watch *w, const layout *lay, ledger *l, model_imatrix *sums,
                               nib_error *err) {
     uint64_t bytes;
-    *w =
-        (imatrix_watch){.layout = lay, .ledger = l, .sums = sums, .probe = {.input = see_product, .user = w}};
+    *w = (imatrix_watch){.layout = lay,
+                         .ledger = l,
+                         .sums = sums,
+                         .n_expert = model_hparams(layout_model(lay))->n_expert,
+                         .probe = {.input = see_product, .expert = see_expert, .user = w}};
     NIB_TRY(imatrix_model_bytes(layout_model(lay), &bytes, err));
     NIB_TRY(ledger_charge(l, PLACE_RAM, NIB_OWNER_TABLES, bytes, err));
     w->charged = bytes;
     NIB_TRY(sites_open(&w->sites, layout_model(lay), err));
-    NIB_TRY(imatrix_begin(sums, w->sites.k, w->sites.n_site, err));
-    w->n_row = mem_calloc((size_t)w->sites.n_site + 1, sizeof *w->n_row);
-    return w->n_row ? NIB_OK : nib_fail_nomem(err, (size_t)w->sites.n_site * sizeof *w->n_row, "channels");
+    NIB_TRY(imatrix_begin(sums, w->sites.k, w->sites.n_site + w->sites.n_stack, err));
+    const size_t n = (size_t)w->sites.n_site + (size_t)w->sites.n_stack * (size_t)w->n_expert;
+    w->n_row = mem_calloc(n + 1, sizeof *w->n_row);
+    return w->n_row ? NIB_OK : nib_fail_nomem(err, n * sizeof *w->n_row, "channels");
 }
 
 void imatrix_watch_finish(imatrix_watch *w) {
     const model_imatrix *c = w->sums;
-    for (int s = 0; s < c->n_site; s++)
+    for (int s = 0; s < w->sites.n_stack; s++) {
+        const uint64_t *first = c->first + w->sites.n_site + s;
+        imatrix_experts_mean(c->mean + first[0], (int64_t)(first[1] - first[0]) / w->n_expert,
+                             w->n_row + w->sites.n_site + s * w->n_expert, w->n_expert);
+    }
+    for (int s = 0; s < w->sites.n_site; s++)
         for (uint64_t i = c->first[s]; i < c->first[s + 1] && w->n_row[s] > 0; i++)
             c->mean[i] /= (float)w->n_row[s];
 }
@@ -77,13 +97,13 @@ static nib_status load(engine_core *e, const model_sites *s, const char *prompts
     char content[CONTENT_KEY];
     uint64_t bytes;
     NIB_TRY(container_content_key(e->container, content, err));
-    if (!imatrix_bytes(s->k, s->n_site, &bytes))
+    if (!imatrix_bytes(s->k, s->n_site + s->n_stack, &bytes))
         return nib_fail(err, NIB_E_MODEL, "the channels of the products overflow 64 bits");
     NIB_TRY(ledger_charge(e->ledger, PLACE_RAM, NIB_OWNER_TABLES, bytes, err));
     char *path = prompts[0] ? imatrix_path(content, prompts) : imatrix_find(content);
     if (!path)
         return nib_fail(err, NIB_E_NOTFOUND, "expected a profile of these weights in the cache, found none");
-    nib_status status = imatrix_load(path, content, s->k, s->n_site, &e->channels, err);
+    nib_status status = imatrix_load(path, content, s->k, s->n_site + s->n_stack, &e->channels, err);
     mem_free(path);
     return status;
 }

@@ -18,15 +18,16 @@ typedef struct imatrix_watch {
     uint64_t charged;
     model_sites sites;
     model_imatrix *sums; /* owned by the caller; means after imatrix_watch_finish */
-    int64_t *n_row;      /* [n_site] */
-    probe probe;         /* for the pass; points to this struct, which must not move */
+    int64_t *n_row;      /* [n_site + stacks * n_expert] */
+    int64_t n_expert;
+    probe probe; /* for the pass; points to this struct, which must not move */
 } imatrix_watch;
 /* Charges and zeroes *sums, which the caller clears. */
 nib_status imatrix_watch_open(imatrix_watch *w, const layout *lay, ledger *l, model_imatrix *sums,
                               nib_error *err);
 void imatrix_watch_finish(imatrix_watch *w);
 void imatrix_watch_close(imatrix_watch *w); /* zeroed is fine */
-/* Mean squares of the input channels of weight i of block b; NULL: no product reads it. */
+/* Mean squares of the input channels of weight i of block b; NULL: no product reads it, or it is a stack. */
 const float *imatrix_watch_of(const imatrix_watch *w, int b, int i);
 
 /* Sets the imatrix of every matrix whose format uses one (u4g64w), for these prompts ("": the

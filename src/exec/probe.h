@@ -39,10 +39,12 @@ typedef struct probe_input {
     int64_t k;
 } probe_input;
 
-/* Either function may be NULL. */
+/* Each function may be NULL. */
 typedef struct probe {
     void (*point)(void *user, const probe_data *seen);
     void (*input)(void *user, const probe_input *in);
+    /* Rows that matrix `expert` of a stack is about to read, one by one. */
+    void (*expert)(void *user, const probe_input *in, int64_t expert);
     void *user;
 } probe;
 

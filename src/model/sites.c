@@ -13,8 +13,10 @@
 static int count_products(const model *m) {
     int n = 0;
     for (int b = 0; b < model_n_block(m); b++)
-        for (int i = 0; i < model_block(m, b)->program.n_op; i++)
-            n += model_block(m, b)->program.ops[i].kind == OP_LINEAR;
+        for (int i = 0; i < model_block(m, b)->program.n_op; i++) {
+            const op_kind kind = model_block(m, b)->program.ops[i].kind;
+            n += kind == OP_LINEAR || kind == OP_EXPERTS;
+        }
     return n;
 }
 
@@ -41,6 +43,24 @@ static void number_sites(model_sites *s, const model *m) {
     }
 }
 
+static void number_stacks(model_sites *s, const model *m) {
+    for (int b = 0; b < model_n_block(m); b++) {
+        const program *p = &model_block(m, b)->program;
+        reg at = REG_NONE;
+        for (int i = 0; i < p->n_op; i++) {
+            const op *o = &p->ops[i];
+            if (o->kind == OP_EXPERTS) {
+                if (o->in != at)
+                    s->k[s->n_site + s->n_stack++] = o->u.experts.n_expert * o->u.experts.k;
+                at = o->in;
+                s->stack[s->first[b] + o->w] = s->n_site + s->n_stack - 1;
+            }
+            if (o->out == at)
+                at = REG_NONE;
+        }
+    }
+}
+
 nib_status sites_open(model_sites *s, const model *m, nib_error *err) {
     const size_t n_block = (size_t)model_n_block(m), n_product = (size_t)count_products(m);
     memset(s, 0, sizeof *s);
@@ -49,12 +69,15 @@ nib_status sites_open(model_sites *s, const model *m, nib_error *err) {
     for (size_t b = 0; s->first && b < n_block; b++)
         s->first[b + 1] = s->first[b] + model_block(m, (int)b)->n_weight;
     s->of = s->first ? mem_calloc((size_t)s->first[n_block] + 1, sizeof *s->of) : NULL;
-    if (!s->k || !s->of) {
+    s->stack = s->of ? mem_calloc((size_t)s->first[n_block] + 1, sizeof *s->stack) : NULL;
+    if (!s->k || !s->stack) {
         sites_close(s);
         return nib_fail_nomem(err, n_block * sizeof *s->first, "the inputs of products");
     }
     memset(s->of, -1, (size_t)s->first[n_block] * sizeof *s->of);
+    memset(s->stack, -1, (size_t)s->first[n_block] * sizeof *s->stack);
     number_sites(s, m);
+    number_stacks(s, m);
     return NIB_OK;
 }
 
@@ -62,6 +85,7 @@ void sites_close(model_sites *s) {
     mem_free(s->k);
     mem_free(s->first);
     mem_free(s->of);
+    mem_free(s->stack);
     memset(s, 0, sizeof *s);
 }
 

@@ -1,6 +1,7 @@
 /* sites.h - the inputs of products. A *site* is one input, which several products may share (q, k and v have
  * one). Everything that is done to activations is done to a site: statistics of its channels, bits, factors
- * (AWQ), permutations and rotations. Pure functions of a model; sites_open allocates. */
+ * (AWQ), permutations and rotations. Of the inputs of experts there are statistics only: they have entries
+ * after the sites. Pure functions of a model; sites_open allocates. */
 #ifndef NIB_MODEL_SITES_H
 #define NIB_MODEL_SITES_H
 
@@ -8,11 +9,12 @@
 
 /* The sites of a model, in the order of a pass, independent of a plan's left-out layers and stacks. */
 typedef struct model_sites {
-    int n_site;
-    int64_t *k; /* [n_site]: channels */
+    int n_site, n_stack; /* sites; inputs of stacks of experts */
+    int64_t *k; /* [n_site + n_stack]: channels; of a stack those of each expert, one after the other */
     int *first; /* [n_block + 1] into of: a block's first weight */
     int *of;    /* the site of each weight: that of the first product that reads it; -1: none. A shared weight
                    has its entry with its owner */
+    int *stack; /* the same for matrices of experts: an entry of k; -1: others */
 } model_sites;
 /* NIB_E_NOMEM. */
 nib_status sites_open(model_sites *s, const model *m, nib_error *err);

@@ -47,6 +47,20 @@ nib_status imatrix_begin(model_imatrix *c, const int64_t *k, int n_site, nib_err
     return nib_fail_nomem(err, (size_t)bytes, "what is known of channels");
 }
 
+void imatrix_experts_mean(float *sum, int64_t k, const int64_t *n_row, int64_t n_expert) {
+    for (int64_t i = 0; i < k; i++) {
+        double all = 0, n = 0;
+        for (int64_t e = 0; e < n_expert; e++) {
+            all += (double)sum[e * k + i];
+            n += (double)n_row[e];
+        }
+        for (int64_t e = 0; e < n_expert; e++) {
+            float *mean = &sum[e * k + i];
+            *mean = n_row[e] > 0 ? *mean / (float)n_row[e] : n > 0 ? (float)(all / n) : 0;
+        }
+    }
+}
+
 void imatrix_clear(model_imatrix *c) {
     mem_free(c->first);
     mem_free(c->mean);

@@ -4,7 +4,8 @@
  * guides the rounding of their matrices (pack_from.imatrix).
  *
  * A site is one input, which several products may share (q, k and v have one). Sites are numbered in the
- * order in which a pass computes them (engine/imatrix.h). */
+ * order in which a pass computes them (engine/imatrix.h). After them there are the inputs of stacks of
+ * experts: the channels of each expert, over the rows that have chosen it. */
 #ifndef NIB_PROFILE_IMATRIX_H
 #define NIB_PROFILE_IMATRIX_H
 
@@ -22,6 +23,9 @@ typedef struct model_imatrix {
 bool imatrix_bytes(const int64_t *k, int n_site, uint64_t *bytes);
 /* Allocates sites of k[i] channels, all 0. */
 nib_status imatrix_begin(model_imatrix *c, const int64_t *k, int n_site, nib_error *err);
+/* Makes means of the sums of n_expert experts, k channels each, from their numbers of rows. An expert that no
+ * row has chosen gets the mean of all rows. */
+void imatrix_experts_mean(float *sum, int64_t k, const int64_t *n_row, int64_t n_expert);
 void imatrix_clear(model_imatrix *c); /* zeroed is fine */
 
 /* $XDG_CACHE_HOME/nibble/importance/<content>-<prompts>-imatrix.nibimx; caller frees. NULL: no memory. */

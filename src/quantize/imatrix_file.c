@@ -30,6 +30,10 @@ static int64_t width_of(const container_tensor *t) {
     return t->n_dim >= 2 ? t->shape[t->n_dim - 1] : 0;
 }
 
+static int64_t count_of(const gguf_tensor *t) {
+    return width_of(&t->as) * stats_experts(t);
+}
+
 static int by_name(const void *a, const void *b) {
     return strcmp((*(const container_tensor *const *)a)->name, (*(const container_tensor *const *)b)->name);
 }
@@ -46,7 +50,7 @@ static nib_status open_reading(reading *r, const gguf_tensors *c, const logger *
                    .first = mem_array(n + 1, sizeof *r->first)};
     for (size_t i = 0; r->first && r->names && i < n; i++) {
         r->first[i] = all;
-        all += (size_t)width_of(&c->all[i].as);
+        all += (size_t)count_of(&c->all[i]);
         r->names[i] = &c->all[i].as;
     }
     if (r->names)
@@ -70,12 +74,12 @@ static nib_status place(reading *r, const char *name, uint64_t n, float **means,
             log_line(r->log, "the importance of '%s' is ignored: the model has no such tensor", name);
         return NIB_OK;
     }
-    if (n != (uint64_t)width_of(t))
-        return nib_fail(err, NIB_E_MODEL, "'%s': expected importance of %" PRId64 " columns, found %" PRIu64,
-                        name, width_of(t), n);
     size_t i = 0;
     while (&r->c->all[i].as != t)
         i++;
+    if (n != (uint64_t)count_of(&r->c->all[i]))
+        return nib_fail(err, NIB_E_MODEL, "'%s': expected importance of %" PRId64 " columns, found %" PRIu64,
+                        name, count_of(&r->c->all[i]), n);
     *means = r->out->own + r->first[i];
     r->out->of[i] = *means;
     r->n_known++;
@@ -134,26 +138,45 @@ static nib_status read_floats(const container *c, const container_tensor *t, flo
     return file_read_at(container_file(c, t->file), out, t->offset, t->bytes, err);
 }
 
+/* Divides the sums by their counts, of which a stack has one for each expert. */
+static nib_status divide(const container *from, const container_tensor *counts, float *sums, int64_t k,
+                         int64_t n, nib_error *err) {
+    float *count = mem_array((size_t)n, sizeof *count);
+    int64_t *n_row = mem_array((size_t)n, sizeof *n_row);
+    nib_status status = count && n_row ? read_floats(from, counts, count, err)
+                                       : nib_fail_nomem(err, (size_t)n * sizeof *n_row, "counts");
+    for (int64_t i = 0; i < n && status == NIB_OK; i++) {
+        if (!(count[i] >= 0 && count[i] < 0x1p53f))
+            status = nib_fail(err, NIB_E_MODEL, "'%s': expected counts of 0 or more", counts->name);
+        else
+            n_row[i] = (int64_t)count[i];
+    }
+    if (status == NIB_OK)
+        imatrix_experts_mean(sums, k, n_row, n);
+    mem_free(count);
+    mem_free(n_row);
+    return status;
+}
+
 static nib_status read_sums(reading *r, const container *from, const container_tensor *t, nib_error *err) {
     char name[MAX_NAME + 1];
     const container_tensor *counts;
-    float *means, count = 0;
+    float *means;
     const size_t n = strlen(t->name) - strlen(sums_end);
     if (strlen(t->name) > MAX_NAME - sizeof counts_end)
         return NIB_OK;
     snprintf(name, sizeof name, "%.*s%s", (int)n, t->name, counts_end);
     counts = container_find(from, name);
     name[n] = '\0';
-    if (t->type != TYPE_F32 || !counts || counts->type != TYPE_F32 || counts->bytes != sizeof count)
-        return nib_fail(err, NIB_E_MODEL, "'%s': expected sums and one count in f32", name);
-    NIB_TRY(place(r, name, t->bytes / sizeof *means, &means, err));
+    const uint64_t n_mean = t->bytes / sizeof *means, n_count = counts ? counts->bytes / sizeof *means : 0;
+    if (t->type != TYPE_F32 || !counts || counts->type != TYPE_F32 || n_count == 0 || n_mean % n_count)
+        return nib_fail(err, NIB_E_MODEL, "'%s': expected sums and their counts in f32", name);
+    NIB_TRY(place(r, name, n_mean, &means, err));
     if (!means)
         return NIB_OK;
     NIB_TRY(read_floats(from, t, means, err));
-    NIB_TRY(read_floats(from, counts, &count, err));
-    for (uint64_t i = 0; i < t->bytes / sizeof *means && count > 0; i++)
-        means[i] /= count;
-    return check_means(name, means, t->bytes / sizeof *means, err);
+    NIB_TRY(divide(from, counts, means, (int64_t)(n_mean / n_count), (int64_t)n_count, err));
+    return check_means(name, means, n_mean, err);
 }
 
 static bool ends_with(const char *text, const char *end) {
@@ -200,7 +223,7 @@ static nib_status declare(gguf_writer *w, const gguf_tensors *c, const stats *s,
     char name[MAX_NAME + 16];
     for (size_t i = 0; i < c->n; i++) {
         const container_tensor *t = &c->all[i].as;
-        const int64_t sums[] = {1, width_of(t)}, counts[] = {1, 1};
+        const int64_t n = stats_experts(&c->all[i]), sums[] = {n, width_of(t)}, counts[] = {n, 1};
         if (!s->of[i])
             continue;
         snprintf(name, sizeof name, "%s%s", t->name, sums_end);
@@ -224,9 +247,10 @@ static nib_status write_all(gguf_writer *w, const gguf_tensors *c, const stats *
     NIB_TRY(declare(w, c, s, err));
     for (size_t i = 0; i < c->n; i++)
         if (s->of[i]) {
-            const size_t n = (size_t)width_of(&c->all[i].as);
+            const size_t n = (size_t)count_of(&c->all[i]);
             NIB_TRY(gguf_writer_data(w, s->of[i], n * sizeof *s->of[i], err));
-            NIB_TRY(gguf_writer_data(w, &one, sizeof one, err));
+            for (int64_t e = 0; e < stats_experts(&c->all[i]); e++)
+                NIB_TRY(gguf_writer_data(w, &one, sizeof one, err));
         }
     return NIB_OK;
 }

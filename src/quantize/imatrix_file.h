@@ -1,5 +1,6 @@
 /* imatrix.h - reads and writes llama.cpp's importance matrices: the older binary file (.dat) and the GGUF
- * one. Both have, for each tensor name, the sums of squares of its columns' inputs, and the number of inputs.
+ * one. Both have, for each tensor name, the sums of squares of its columns' inputs, and the number of inputs;
+ * of a stack of experts these of each.
  */
 #ifndef NIB_QUANTIZE_IMATRIX_FILE_H
 #define NIB_QUANTIZE_IMATRIX_FILE_H

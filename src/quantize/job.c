@@ -166,7 +166,9 @@ static uint64_t hash_encoder(const job *j) {
     for (size_t i = 0; i < j->n_tensor; i++)
         if (j->stats.of && j->stats.of[i])
             hash = XXH3_64bits_withSeed(j->stats.of[i],
-                                        (size_t)tensor_columns(&j->tensors.all[i].as) * sizeof(float), hash);
+                                        (size_t)tensor_columns(&j->tensors.all[i].as) *
+                                            (size_t)stats_experts(&j->tensors.all[i]) * sizeof(float),
+                                        hash);
     return hash;
 }
 

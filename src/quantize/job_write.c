@@ -159,30 +159,30 @@ static nib_status round_by_gptq(job *j, row_task *task, const gram_site *in, nib
 
 /* Finds where rows and columns come from, and puts the importance of the columns in their order. */
 static nib_status find_order(const job *j, size_t i, scaling *s, permuted *from, nib_error *err) {
-    const int64_t k = tensor_columns(&j->tensors.all[i].as);
+    const int64_t k = tensor_columns(&j->tensors.all[i].as), n = k * stats_experts(&j->tensors.all[i]);
     const float *imatrix = j->stats.of ? j->stats.of[i] : NULL;
     NIB_TRY(permute_tensor(&j->permute, &j->tensors.all[i], from, err));
     if (!from->cols || !imatrix || s->imatrix)
         return NIB_OK;
-    s->imatrix = mem_array((size_t)k, sizeof *s->imatrix);
+    s->imatrix = mem_array((size_t)n, sizeof *s->imatrix);
     if (!s->imatrix)
-        return nib_fail_nomem(err, (size_t)k * sizeof *s->imatrix, "the importance of columns");
-    for (int64_t c = 0; c < k; c++)
-        s->imatrix[c] = imatrix[from->cols[c]];
+        return nib_fail_nomem(err, (size_t)n * sizeof *s->imatrix, "the importance of columns");
+    for (int64_t c = 0; c < n; c++)
+        s->imatrix[c] = imatrix[c - c % k + from->cols[c % k]];
     return NIB_OK;
 }
 
 /* The importance of columns that a rotation mixes: each new one has the mean of its group, as far as the old
  * ones are independent. */
 static nib_status mix_importance(const job *j, size_t i, const rotation *by, scaling *s, nib_error *err) {
-    const int64_t k = tensor_columns(&j->tensors.all[i].as);
+    const int64_t n = tensor_columns(&j->tensors.all[i].as) * stats_experts(&j->tensors.all[i]);
     const float *imatrix = j->stats.of ? j->stats.of[i] : NULL;
     if (!by || !imatrix)
         return NIB_OK;
-    s->imatrix = mem_array((size_t)k, sizeof *s->imatrix);
+    s->imatrix = mem_array((size_t)n, sizeof *s->imatrix);
     if (!s->imatrix)
-        return nib_fail_nomem(err, (size_t)k * sizeof *s->imatrix, "the importance of columns");
-    for (int64_t at = 0; at < k; at += by->n) {
+        return nib_fail_nomem(err, (size_t)n * sizeof *s->imatrix, "the importance of columns");
+    for (int64_t at = 0; at < n; at += by->n) {
         double sum = 0;
         for (int64_t c = 0; c < by->n; c++)
             sum += (double)imatrix[at + c];
@@ -204,6 +204,7 @@ static nib_status round_tensor(putting *p, size_t i, const scaling *scale, const
                                 : scale->imatrix ? scale->imatrix
                                 : j->stats.of    ? j->stats.of[i]
                                                  : NULL,
+                     .imatrix_rows = tensor_rows(&j->tensors.all[i].as) / stats_experts(&j->tensors.all[i]),
                      .times = turned->times ? turned->times : scale->times,
                      .turn_cols = turned->cols,
                      .over = scale->over,

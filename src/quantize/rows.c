@@ -277,9 +277,14 @@ static void scale_row(const row_task *t, int64_t row, int64_t k, float *x) {
         x[i] /= t->over[row];
 }
 
+/* The importance of row r of a part. */
+static const float *importance_of(const part *p, int64_t r) {
+    const row_task *t = p->task;
+    return t->imatrix && t->imatrix_rows ? t->imatrix + (p->first + r) / t->imatrix_rows * p->k : t->imatrix;
+}
+
 /* Value i is in lane i % LANES, so that compilers vectorize the sums. */
-static void add_error(const part *p, int thread, const float *x, const float *y) {
-    const float *imatrix = p->task->imatrix;
+static void add_error(const part *p, int thread, const float *imatrix, const float *x, const float *y) {
     double error[LANES] = {0}, all[LANES] = {0};
     for (int64_t i = 0; i < p->k; i += LANES)
         for (int64_t j = 0; j < NUM_MIN(p->k - i, (int64_t)LANES); j++) {
@@ -391,10 +396,10 @@ static void round_part(void *arg, int thread, int n_thread) {
         if (t->round)
             t->round(t->by, thread, x, n, out);
         else
-            encode_row(t->to, x, t->imatrix, p->k, out);
+            encode_row(t->to, x, importance_of(p, at), p->k, out);
         for (int64_t r = 0; r < n; r++) {
             read_values(t->to, out + (uint64_t)r * p->to_bytes, back, p->k);
-            add_error(p, thread, x + r * p->k, back);
+            add_error(p, thread, importance_of(p, at + r), x + r * p->k, back);
         }
     }
 }

@@ -41,7 +41,8 @@ typedef struct row_task {
     const container *c;
     const gguf_tensor *tensor;
     type_id to;
-    const float *imatrix; /* [k]: importance of each column, 0 or more; NULL: all the same */
+    const float *imatrix; /* [n, k]: importance of each column, 0 or more; NULL: all the same */
+    int64_t imatrix_rows; /* rows of the tensor that have the same one; 0: all, n is 1 */
     const float *times;   /* [k]: factors of columns before rounding; NULL: none */
     const float *over; /* [rows]: divisors of rows before rounding, for tensors whose rows keep their order;
                           NULL: none */

@@ -18,9 +18,10 @@ nib_status stats_of_channels(stats *s, const model *m, const gguf_tensors *tenso
     NIB_TRY(sites_open(&sites, m, err));
     for (size_t i = 0; i < tensors->n; i++) {
         const gguf_tensor *t = &tensors->all[i];
-        const int site = t->block < 0 ? -1 : sites.of[sites.first[t->block] + t->w];
-        if (site >= 0)
-            s->of[i] = s->channels.mean + s->channels.first[site];
+        const int at = t->block < 0 ? -1 : sites.first[t->block] + t->w;
+        const int entry = at < 0 ? -1 : sites.of[at] >= 0 ? sites.of[at] : sites.stack[at];
+        if (entry >= 0)
+            s->of[i] = s->channels.mean + s->channels.first[entry];
     }
     sites_close(&sites);
     return NIB_OK;
@@ -29,7 +30,7 @@ nib_status stats_of_channels(stats *s, const model *m, const gguf_tensors *tenso
 nib_status stats_widths(stats_sites *s, const model *m, nib_error *err) {
     model_sites sites;
     NIB_TRY(sites_open(&sites, m, err));
-    *s = (stats_sites){sites.k, sites.n_site};
+    *s = (stats_sites){sites.k, sites.n_site + sites.n_stack};
     sites.k = NULL; /* owned by the caller from now on */
     sites_close(&sites);
     return NIB_OK;
@@ -38,6 +39,10 @@ nib_status stats_widths(stats_sites *s, const model *m, nib_error *err) {
 void stats_widths_clear(stats_sites *s) {
     mem_free(s->k);
     memset(s, 0, sizeof *s);
+}
+
+int64_t stats_experts(const gguf_tensor *t) {
+    return t->as.n_dim == 3 ? t->as.shape[0] : 1;
 }
 
 void stats_close(stats *s) {

@@ -7,13 +7,16 @@
 #include "profile/imatrix.h"
 
 typedef struct stats {
-    const float **of; /* [number of tensors written]: [k] mean squares, borrowed from `channels` or `own`;
-                         NULL: not known */
+    const float **of;       /* [number of tensors written]: [stats_experts, k] mean squares, borrowed from
+                               `channels` or       `own`; NULL: not known */
     model_imatrix channels; /* owns the means when they were measured */
     float *own;             /* owns the means when they come from a file */
     char key[40];           /* hash of the prompts that they were measured with; "": none */
     int64_t n_token;        /* tokens of those prompts */
 } stats;
+
+/* The matrices that a tensor has, with inputs of their own: those of a stack of experts, else 1. */
+int64_t stats_experts(const gguf_tensor *t);
 
 /* The widths of a model's product inputs, in the order of model_imatrix. */
 typedef struct stats_sites {

@@ -39,7 +39,7 @@ static nib_status open_calibrated(calibrated *c, const model *original, nib_erro
     NIB_TRY(sites_open(&c->sites, original, err));
     char *path = imatrix_find(content);
     const nib_status status =
-        path ? imatrix_load(path, content, c->sites.k, c->sites.n_site, &c->stats, err)
+        path ? imatrix_load(path, content, c->sites.k, c->sites.n_site + c->sites.n_stack, &c->stats, err)
              : nib_fail(
                    err, NIB_E_NOTFOUND,
                    "static channels are those that calibration found: 'nibble quantize' or 'nibble profile "

@@ -295,7 +295,22 @@ static void call_probe(const exec_cell *c, const workspace *ws, const probe_plac
     }
 }
 
+static void report_experts(const exec_cell *c, const workspace *ws, const op *o) {
+    const int64_t n_used = o->u.experts.n_used, k = o->u.experts.k;
+    for (int64_t r = 0; r < c->n_row; r++)
+        for (int64_t i = 0; i < n_used; i++) {
+            const probe_input in = {.block = c->block,
+                                    .w = o->w,
+                                    .n_row = 1,
+                                    .x = ws->reg[o->in] + r * o->k + (o->u.experts.each ? i * k : 0),
+                                    .k = k};
+            c->probe->expert(c->probe->user, &in, route_expert(ws->reg[o->in2] + r * 2 * n_used, i));
+        }
+}
+
 static void report_input(const exec_cell *c, const workspace *ws, const op *o) {
+    if (o->kind == OP_EXPERTS && c->probe && c->probe->expert)
+        report_experts(c, ws, o);
     if (o->kind != OP_LINEAR || !c->probe || !c->probe->input)
         return;
     const probe_input in = {.block = c->block,
