@@ -1,5 +1,5 @@
-/* DeepSeek V3 and R1, and Kimi K2: as V2. A checkpoint may have rotary pairs in halves. In GGUF all are called
- * deepseek2. */
+/* DeepSeek V3 and R1, and Kimi K2: as V2. A checkpoint may have rotary pairs in halves. In GGUF all are
+ * called deepseek2. */
 #include "model/arch.h"
 
 const arch_desc arch_deepseek_v3 = {

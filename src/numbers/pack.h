@@ -9,7 +9,8 @@
  *        w = scale * value + min          with `asym`
  *    where value is the code itself or, for formats whose codes are not uniform (IQ4_NL, MXFP4, C3, C4), what
  *    `table` has for it. Multiplied with quantized activations. PACK_TILE pads n to 16 rows and k to 64
- *    with zeros; PACK_ROWS pads k to 16 elements (F8G64, F4G64: k is a multiple of 64). A group at the end of a row may be short.
+ *    with zeros; PACK_ROWS pads k to 16 elements (F8G64, F4G64: k is a multiple of 64). A group at the end of
+ * a row may be short.
  *
  * A PACK_TILE format comes from a file type (pack_choose; nothing is rounded on the way: pack_read_row gives
  * the bits that the file type's own dequantizer gives) or is uniform, u<bits>g<group> (pack_uniform): then
