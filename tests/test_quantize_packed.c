@@ -4,11 +4,14 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "formats/container.h"
+#include "formats/gguf_copy.h"
 #include "nib_tools.h"
+#include "numbers/blocks.h"
 #include "support/engine.h"
 #include "support/faults.h"
 #include "support/made.h"
 #include "support/logits.h"
+#include "support/matrix.h"
 #include "support/tempdir.h"
 
 #include <math.h>
@@ -162,6 +165,80 @@ static void test_runs_as_it_is(void **state) {
     }
 }
 
+static void must(nib_status status) {
+    assert_int_equal(status, NIB_OK);
+}
+
+static bool every_key(void *user, const char *key) {
+    (void)user, (void)key;
+    return true;
+}
+
+/* Declares (data false) or writes one tensor. ffn_down has random blocks of NVFP4 and a factor, or their
+ * values. */
+static void put_tensor(gguf_writer *w, const container *c, const container_tensor *t, bool data,
+                       bool blocks) {
+    static const float factor = 1 / 3000.0f;
+    const bool down = !strcmp(t->name, "blk.0.ffn_down.weight");
+    const int64_t n = (int64_t)(t->bytes / sizeof(float)), one = 1;
+    block_nvfp4 *random = mem_calloc((size_t)n / 64 + 1, sizeof *random);
+    float *values = mem_array((size_t)n, sizeof *values);
+    uint64_t s = 7;
+    nib_error err;
+    for (int64_t i = 0; i < n / 64; i++)
+        for (int j = 0; j < 36; j++)
+            ((uint8_t *)&random[i])[j] = (uint8_t)(random_next(&s) >> 40) & (j < 4 ? 0x7f : 0xff);
+    if (!data) {
+        must(gguf_writer_tensor(w, t->name, down && blocks ? TYPE_NVFP4 : t->type, t->n_dim, t->shape, &err));
+        if (down && blocks)
+            must(gguf_writer_tensor(w, "blk.0.ffn_down.scale", TYPE_F32, 1, &one, &err));
+    } else if (down && blocks) {
+        must(gguf_writer_data(w, random, (size_t)n / 64 * sizeof *random, &err));
+        must(gguf_writer_data(w, &factor, sizeof factor, &err));
+    } else {
+        type_get(TYPE_NVFP4)->dequantize(random, values, n);
+        for (int64_t i = 0; i < n; i++)
+            values[i] *= factor;
+        if (!down)
+            must(file_read_at(container_file(c, t->file), values, t->offset, t->bytes, &err));
+        must(gguf_writer_data(w, values, (size_t)t->bytes, &err));
+    }
+    mem_free(values);
+    mem_free(random);
+}
+
+/* A GGUF file's NVFP4 matrix is multiplied by the factor beside it, in five bits a weight. */
+static void test_factor_in_gguf(void **state) {
+    (void)state;
+    enum { N = 16, N_VOCAB = 24 };
+    int32_t tokens[N];
+    nib_error err;
+    nib_engine_options o = engine_usual();
+    logits_rows rows[2];
+    container *c;
+    logits_tokens(tokens, N, N_VOCAB, 5);
+    must(make("tests/data/packed/nvfp4", "f32", NULL, &err));
+    must(container_open(out_path, NULL, &c, &err));
+    for (int k = 0; k < 2; k++) {
+        const char *path = temp_path(k ? "blocks.gguf" : "floats.gguf");
+        gguf_writer *w;
+        must(gguf_writer_open(path, &w, &err));
+        must(gguf_copy_keys(container_file(c, 0), 1 << 20, every_key, NULL, w, &err));
+        for (int data = 0; data < 2; data++)
+            for (size_t i = 0; i < container_n_tensor(c); i++)
+                put_tensor(w, c, container_tensor_at(c, i), data, k);
+        must(gguf_writer_commit(w, &err));
+        nib_engine *e = engine_must_open(path, &o, NULL);
+        rows[k] = logits_of(e, tokens, N);
+        nib_engine_close(e);
+    }
+    container_close(c);
+    for (int64_t r = 0; r < N * N_VOCAB; r++)
+        assert_true(fabsf(rows[0].data[r] - rows[1].data[r]) <= 1e-5f * fabsf(rows[1].data[r]) + 1e-5f);
+    free(rows[0].data);
+    free(rows[1].data);
+}
+
 static void test_refused(void **state) {
     (void)state;
     nib_engine_options o = engine_usual();
@@ -267,8 +344,9 @@ static void test_faults(void **state) {
 int main(void) {
     snprintf(out_path, sizeof out_path, "%s", temp_path("made.gguf"));
     setenv("XDG_CACHE_HOME", temp_path("cache"), 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_values),
-                                       cmocka_unit_test(test_runs_as_it_is), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_damaged), cmocka_unit_test(test_faults)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_values),    cmocka_unit_test(test_runs_as_it_is),
+        cmocka_unit_test(test_factor_in_gguf), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_damaged),        cmocka_unit_test(test_faults)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

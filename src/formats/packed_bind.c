@@ -101,6 +101,20 @@ static nib_status keep(binding *b, nib_error *err) {
     return keep_as(b, name, &t, err);
 }
 
+/* Marks the parts of a packed matrix, which are not used as tensors themselves. */
+static void mark_source(container *c, container_tensor *t) {
+    char name[NAME];
+    const char *inner = strstr(t->name, ".weight."), *dot = strrchr(t->name, '.');
+    if (t->packed || !dot || strcmp(dot, ".bias") == 0)
+        return;
+    if (ends_with(t->name, "_blocks") || ends_with(t->name, "_scales"))
+        snprintf(name, sizeof name, "%.*s", (int)strlen(t->name) - 7, t->name);
+    else
+        snprintf(name, sizeof name, "%.*s.weight", (int)((inner ? inner : dot) - t->name), t->name);
+    const container_tensor *whole = container_find(c, name);
+    t->source = whole && whole != t && whole->packed;
+}
+
 /* ---- AWQ and GPTQ ---- */
 
 static int64_t config_int(const binding *b, const char *key, int64_t fallback) {
@@ -277,6 +291,7 @@ static nib_status bind_fp4(binding *b, const char *codes, const char *whole, boo
     m->n = m->codes.shape[0];
     m->k = 2 * m->codes.shape[1];
     m->n_group = m->scales.shape[1];
+    m->block_rows = m->n;
     NIB_TRY(check_size(b, err));
     const bool exponents = m->scales.type == TYPE_U8;
     if (exponents)
@@ -354,6 +369,33 @@ static nib_status bind_mxfp4(binding *b, nib_error *err) {
     return keep_as(b, b->prefix, &t, err);
 }
 
+/* ---- nvfp4 in GGUF ---- */
+
+/* A matrix, or a stack of experts, whose blocks have a factor beside them. Without one they are all there is.
+ * In gemma4 the factors of ffn_down_exps are those of its router. */
+static nib_status bind_blocks(binding *b, const container_tensor *codes, nib_error *err) {
+    const char *arch = container_meta_str(b->c, "general.architecture");
+    packed_matrix *m = &b->m;
+    *m = (packed_matrix){.kind = PACKED_NVFP4, .bits = 4, .codes = *codes, .dtype = TYPE_BF16};
+    const int64_t *shape = codes->shape, n_expert = codes->n_dim == 3 ? shape[0] : 1;
+    if (!take(b, "scale", &m->whole) ||
+        (arch && !strcmp(arch, "gemma4") && ends_with(b->prefix, ".ffn_down_exps")))
+        return NIB_OK;
+    if (codes->n_dim < 2 || codes->n_dim > 3 || n_expert < 1 || n_expert > 1 << 16 ||
+        shape[codes->n_dim - 2] > 1 << 26)
+        return bad(b, "expected a matrix, or one for each expert", err);
+    m->block_rows = shape[codes->n_dim - 2];
+    m->n = n_expert * m->block_rows;
+    m->k = shape[codes->n_dim - 1];
+    m->n_group = m->k / 16;
+    NIB_TRY(check_size(b, err));
+    if (m->whole.type != TYPE_F32 || m->whole.bytes != (uint64_t)n_expert * 4)
+        return bad(b, "expected a factor in f32, or one for each expert", err);
+    container_tensor t = *codes;
+    t.file = -1;
+    return keep_as(b, codes->name, &t, err);
+}
+
 /* ---- latent attention, absorbed ---- */
 
 /* Files of an older form have the whole matrix, or all three. */
@@ -385,15 +427,17 @@ static nib_status bind_heads(binding *b, const container_tensor *keys, nib_error
     return keep_as(b, name, &t, err);
 }
 
-static nib_status bind_all_heads(binding *b, nib_error *err) {
+static nib_status bind_gguf(binding *b, nib_error *err) {
     const size_t n = b->c->tensors.n;
     for (size_t i = 0; i < n; i++) {
         const container_tensor t = b->c->tensors.all[i]; /* a copy, because the table grows */
-        if (!ends_with(t.name, ".attn_k_b.weight"))
+        const bool heads = ends_with(t.name, ".attn_k_b.weight");
+        if (!heads &&
+            (t.type != TYPE_NVFP4 || !ends_with(t.name, ".weight") || ends_with(t.name, ".attn_v_b.weight")))
             continue;
-        snprintf(b->prefix, sizeof b->prefix, "%.*s", (int)(strlen(t.name) - strlen(".attn_k_b.weight")),
-                 t.name);
-        const nib_status status = bind_heads(b, &t, err);
+        snprintf(b->prefix, sizeof b->prefix, "%.*s",
+                 (int)(strlen(t.name) - strlen(heads ? ".attn_k_b.weight" : ".weight")), t.name);
+        const nib_status status = heads ? bind_heads(b, &t, err) : bind_blocks(b, &t, err);
         if (b->c->has_gap)
             return nib_fail(err, NIB_E_MODEL, "%s: parts of '%s' are in a file that is not there", b->method,
                             b->prefix);
@@ -401,6 +445,7 @@ static nib_status bind_all_heads(binding *b, nib_error *err) {
     }
     for (size_t i = 0; i < n; i++) {
         container_tensor *t = &b->c->tensors.all[i];
+        mark_source(b->c, t);
         t->source =
             t->source || ends_with(t->name, ".attn_k_b.weight") || ends_with(t->name, ".attn_v_b.weight");
     }
@@ -493,27 +538,15 @@ static nib_status bind_one(binding *b, size_t i, nib_error *err) {
     return NIB_OK;
 }
 
-/* Marks the parts of a packed matrix, which are not used as tensors themselves. */
-static void mark_source(container *c, container_tensor *t) {
-    char name[NAME];
-    const char *inner = strstr(t->name, ".weight."), *dot = strrchr(t->name, '.');
-    if (t->packed || !dot || strcmp(dot, ".bias") == 0)
-        return;
-    if (ends_with(t->name, "_blocks") || ends_with(t->name, "_scales"))
-        snprintf(name, sizeof name, "%.*s", (int)strlen(t->name) - 7, t->name);
-    else
-        snprintf(name, sizeof name, "%.*s.weight", (int)((inner ? inner : dot) - t->name), t->name);
-    const container_tensor *whole = container_find(c, name);
-    t->source = whole && whole != t && whole->packed;
-}
-
 nib_status packed_bind(container *c, nib_error *err) {
     binding b = {.c = c, .method = container_meta_str(c, "quantization_config.quant_method")};
     const size_t n = c->tensors.n;
     if (container_get_kind(c) == CONTAINER_GGUF) {
-        b.method = "latent attention";
-        return bind_all_heads(&b, err);
+        b.method = "GGUF";
+        return bind_gguf(&b, err);
     }
+    for (size_t i = 0; i < n && !b.method; i++) /* its configuration may be in a file of its own */
+        b.method = ends_with(c->tensors.all[i].name, ".weight_scale_2") ? "modelopt" : NULL;
     if (!b.method)
         return NIB_OK;
     for (size_t i = 0; i < n; i++) {

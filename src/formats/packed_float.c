@@ -131,11 +131,11 @@ nib_status packed_read_fp8(const packed_rows *r, type_id as, uint8_t *out, nib_e
 
 /* ---- nvfp4 ---- */
 
-/* The factor of the tensor, for doubled values of e2m1. */
-static nib_status read_whole_scale(const packed_rows *r, float *out, nib_error *err) {
+/* The factor of a row, for doubled values of e2m1. */
+static nib_status read_whole_scale(const packed_rows *r, int64_t row, float *out, nib_error *err) {
     uint8_t raw[4];
-    NIB_TRY(packed_read_part(r, &r->m->whole, 0, raw, r->m->whole.bytes, err));
-    const float whole = packed_scale_at(r->m->whole.type, raw, 0);
+    NIB_TRY(packed_read_part(r, &r->m->whole, (uint64_t)(row / r->m->block_rows) * 4, raw, 4, err));
+    const float whole = packed_scale_at(TYPE_F32, raw, 0);
     *out = 0.5f * (r->m->whole_inverse ? 1 / whole : whole);
     return NIB_OK;
 }
@@ -169,26 +169,55 @@ static void put_row(const packed_rows *r, const uint8_t *codes, const uint8_t *s
     }
 }
 
-nib_status packed_read_nvfp4(const packed_rows *r, type_id as, uint8_t *out, nib_error *err) {
+/* Blocks of GGUF as bytes of neighbours, and scales. */
+static void unfold_blocks(const block_nvfp4 *b, int64_t n, uint8_t *codes, uint8_t *scales) {
+    for (int64_t at = 0; at < n; at += 64, b++)
+        for (int g = 0; g < 4; g++) {
+            const uint8_t scale = b->scale[g] & 0x7f;
+            *scales++ = scale < 0x7f ? scale : 0; /* NaN counts as 0 */
+            for (int shift = 0; shift < 8; shift += 4)
+                for (int i = 0; i < 8; i += 2)
+                    *codes++ = (uint8_t)((b->qs[g][i] >> shift & 15) | (b->qs[g][i + 1] >> shift & 15) << 4);
+        }
+}
+
+/* Reads the codes and scales of a row, in the order of a folder. blocks: memory for a row of GGUF. */
+static nib_status read_fp4_row(const packed_rows *r, int64_t row, uint8_t *codes, uint8_t *scales,
+                               block_nvfp4 *blocks, nib_error *err) {
     const packed_matrix *m = r->m;
-    const uint64_t of_codes = (uint64_t)m->k / 2, of_scales = (uint64_t)m->k / 16;
-    uint8_t *codes = mem_alloc((size_t)(of_codes + of_scales)), *scales = codes + of_codes;
+    const uint64_t n_code = (uint64_t)m->k / 2, n_scale = (uint64_t)m->k / 16;
+    if (!m->scales.name) {
+        const uint64_t each = (uint64_t)m->k / 64 * sizeof *blocks;
+        NIB_TRY(packed_read_part(r, &m->codes, (uint64_t)row * each, blocks, each, err));
+        unfold_blocks(blocks, m->k, codes, scales);
+        return NIB_OK;
+    }
+    NIB_TRY(packed_read_part(r, &m->codes, (uint64_t)row * n_code, codes, n_code, err));
+    NIB_TRY(packed_read_part(r, &m->scales, (uint64_t)row * n_scale, scales, n_scale, err));
+    for (uint64_t g = 0; g < n_scale; g++)
+        if (scales[g] >= 0x7f)
+            return nib_fail(err, NIB_E_MODEL, "tensor '%s': expected scales of 0 or more, found 0x%x",
+                            m->scales.name, scales[g]);
+    return NIB_OK;
+}
+
+nib_status packed_read_nvfp4(const packed_rows *r, type_id as, uint8_t *out, nib_error *err) {
+    const int64_t k = r->m->k;
+    block_nvfp4 *blocks = mem_array((size_t)(k / 64 + 1), sizeof *blocks);
+    uint8_t *codes = mem_alloc((size_t)(k / 2 + k / 16 + 1)), *scales = codes + k / 2;
     float whole = 0;
-    nib_status status = codes ? read_whole_scale(r, &whole, err)
-                              : nib_fail_nomem(err, (size_t)of_codes, "a row of a packed matrix");
+    nib_status status = blocks && codes ? NIB_OK : nib_fail_nomem(err, (size_t)k, "a row of a packed matrix");
     for (int64_t i = 0; i < r->n && status == NIB_OK; i++) {
-        const uint64_t row = (uint64_t)(r->first + i);
-        status = packed_read_part(r, &m->codes, row * of_codes, codes, of_codes, err);
+        const int64_t row = r->first + i;
+        if (i == 0 || row % r->m->block_rows == 0)
+            status = read_whole_scale(r, row, &whole, err);
         if (status == NIB_OK)
-            status = packed_read_part(r, &m->scales, row * of_scales, scales, of_scales, err);
-        for (uint64_t g = 0; g < of_scales && status == NIB_OK; g++)
-            if (scales[g] >= 0x7f)
-                status = nib_fail(err, NIB_E_MODEL, "tensor '%s': expected scales of 0 or more, found 0x%x",
-                                  m->scales.name, scales[g]);
+            status = read_fp4_row(r, row, codes, scales, blocks, err);
         if (status == NIB_OK)
             put_row(r, codes, scales, whole, as, out, i);
     }
     mem_free(codes);
+    mem_free(blocks);
     return status;
 }
 

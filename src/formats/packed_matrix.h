@@ -3,10 +3,11 @@
  * int-quantized, float-quantized), bitsandbytes (nf4 and fp4, with or without a quantized absmax), fp8 (e4m3
  * and e5m2, with a scale for the tensor, for each row or for blocks of both), nvfp4 (e2m1, an e4m3 scale for
  * 16 and a float for the tensor; of modelopt, which multiplies by the float, and of compressed-tensors, which
- * divides), mxfp4 (matrices of compressed-tensors and quark; the experts of gpt-oss: one tensor [experts,
- * rows, cols]). The absorbed form of latent attention in GGUF files is listed in the same way:
- * blk.N.attn_kv_b.weight [heads * (plain + values), low], whose rows are columns of attn_k_b [heads, low,
- * plain] and rows of attn_v_b [heads, values, low].
+ * divides; in GGUF NAME.weight in the type NVFP4 beside the factors NAME.scale [1] or [experts]), mxfp4
+ * (matrices of compressed-tensors and quark; the experts of gpt-oss: one tensor [experts, rows, cols]). The
+ * absorbed form of latent attention in GGUF files is listed in the same way: blk.N.attn_kv_b.weight [heads *
+ * (plain + values), low], whose rows are columns of attn_k_b [heads, low, plain] and rows of attn_v_b [heads,
+ * values, low].
  *
  * A container lists such a matrix as one tensor [rows, cols] under its unquantized name
  * ("....q_proj.weight"), with `packed` set and without a place in a file. Its parts stay listed, with
@@ -39,7 +40,8 @@ typedef struct packed_matrix {
     container_tensor codes, scales; /* PACKED_NF4: scales is absmax; PACKED_HEADS: keys and values */
     container_tensor zeros, order;  /* name NULL: there is none; order: [k], each column's group */
     bool zeros_less_one;            /* GPTQ version 1 stores zero - 1 */
-    container_tensor whole;         /* PACKED_NVFP4: the tensor's factor, or its inverse */
+    container_tensor whole; /* PACKED_NVFP4: a factor for block_rows rows, or its inverse; without `scales`
+                               the codes are GGUF's blocks */
     bool whole_inverse;
     /* PACKED_NF4 */
     container_tensor map, nested_absmax, nested_map; /* nested name NULL: absmax is f32 */
