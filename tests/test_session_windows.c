@@ -109,6 +109,20 @@ static void fewer_bytes(void **state) {
     assert_true(bytes[0] < bytes[1] / 5 * 4);
 }
 
+/* Layers that others read are in f16 where codes are requested; a session cannot have them in codes. */
+static void codes_of_shared_layers(void **state) {
+    (void)state;
+    nib_engine *e = open_engine(NIB_KV_4, 64, false);
+    const nib_session_options coded = {.kv_type = NIB_KV_8};
+    nib_session *s;
+    nib_error err = {0};
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(kv_format_of(e->core.resolved.formats, i), i < 2 ? TYPE_KV4 : TYPE_F16);
+    assert_int_equal(nib_session_open(e, &coded, &s, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "those of layer 2, which later layers read, are in f16 or f32"));
+    nib_engine_close(e);
+}
+
 static void any_rows(void **state) {
     (void)state;
     static const int kinds[] = {NIB_KV_F32, MIXED};
@@ -350,6 +364,7 @@ int main(void) {
         cmocka_unit_test(prefixes_on_disk),
         cmocka_unit_test(a_prefix_inside_a_prompt),
         cmocka_unit_test_setup_teardown(fewer_bytes, shared_layers, processor),
+        cmocka_unit_test_setup_teardown(codes_of_shared_layers, shared_layers, processor),
         cmocka_unit_test_setup_teardown(any_rows, shared_layers, processor),
         cmocka_unit_test_setup_teardown(back_and_forth, shared_layers, processor),
         cmocka_unit_test_setup_teardown(batches, shared_layers, processor),

@@ -257,7 +257,7 @@ static void any_order(void **state) {
                  {TYPE_F32, N_TABLE * 16, true, 0, N_TABLE, 0},
                  {TYPE_F32, 0, false, 0, 1, 0},
                  {TYPE_F16, 0, false, 0, 2, 0},
-                 {TYPE_F16, 0, false, 0, N_TABLE, 500},
+                 {TYPE_F16, 0, false, 0, 1, 500},
                  {TYPE_F32, N_TABLE * 16, false, 0, N_TABLE, 700}};
     uint64_t n_shared = 0, n_kept = 0, n_ring = 0;
     for (uint32_t i = 0; i < NUM_COUNT(cases); i++) {
