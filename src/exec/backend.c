@@ -1,4 +1,4 @@
-/* backend.c - the list of back ends. */
+/* backend.c - look-ups in the list of back ends. */
 #include "exec/backend.h"
 
 #include "base/num.h"
@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const backend_kind *const kinds[] = {&backend_cpu, &backend_check, &backend_cuda};
+#define BACKEND_KIND(name) &backend_##name,
+static const backend_kind *const kinds[] = {BACKENDS(BACKEND_KIND)};
+#undef BACKEND_KIND
 
 nib_status backend_find(const char *name, const backend_kind **out, nib_error *err) {
     char known[128] = "";

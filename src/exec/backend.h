@@ -219,7 +219,11 @@ struct backend {
     backend_rows rows;     /* the argument of the last `reserve` */
 };
 
-extern const backend_kind backend_cpu, backend_check, backend_cuda;
+/* The back ends, each the folder of its name. The first one is used where none is named. */
+#define BACKENDS(X)        X(cpu) X(check) X(cuda)
+#define BACKEND_KIND(name) extern const backend_kind backend_##name;
+BACKENDS(BACKEND_KIND)
+#undef BACKEND_KIND
 
 /* Finds the back end of that name; NULL: the first one. NIB_E_DEVICE: there is none, and the message lists
  * all. */
