@@ -1,7 +1,8 @@
 /* Random batches: models, caches, contexts, pages, drafts, a folder of prefixes, clients, stop strings,
  * grammars, penalties, cancels by another thread, requests that cannot fit, a ledger that is almost full, and
- * failed allocations and reads. Every request ends; one that was not cut off has the tokens that it has
- * alone; ledger and pages return to what they were; nothing hangs.
+ * failed allocations and reads, passes that are on their way at the same time, as with ranks. Every request
+ * ends; one that was not cut off has the tokens that it has alone; ledger and pages return to what they were;
+ * nothing hangs.
  *
  * A round follows from its seed, except for the times of cancels. NIBBLE_RANDOM_SECONDS sets how long the
  * test goes on after the fixed seeds, NIBBLE_RANDOM_SEED the seed it begins with. */
@@ -50,6 +51,8 @@ typedef struct world {
     int64_t n_vocab, n_ctx, n_position;
     bool words;                           /* the model has a tokenizer */
     bool faults;                          /* allocations or reads fail */
+    step_links links;                     /* of ranks that are pretended, or zeroed */
+    int n_begun, n_ended;                 /* parts of passes on the way to them, and back */
     bool capped;                          /* the engine has a RAM cap, and the ledger is almost full */
     atomic_bool stop;                     /* the other thread ends */
     atomic_int_fast64_t cancel[MAX_WORK]; /* numbers to cancel; 0: none */
@@ -58,6 +61,7 @@ typedef struct world {
 /* What has happened in all rounds, so that a test that tries nothing is noticed. */
 typedef struct tally {
     int n_round, n_ok, n_cancelled, n_nomem, n_nofit, n_refused, n_failed_step;
+    int n_together; /* most parts of passes on their way */
     uint64_t paused, disk_read, restored, draft_n, draft_right;
 } tally;
 static tally seen;
@@ -184,6 +188,40 @@ static nib_status answer_alone(world *w, work *k) {
         assert_int_equal(status, NIB_E_USAGE);
     nib_session_close(s);
     return status;
+}
+
+/* ---- ranks ---- */
+
+static nib_status send(void *user, const struct pass *p, backend *by, nib_error *err) {
+    world *w = user;
+    (void)by, (void)err;
+    assert_int_equal(p->number, ++w->n_begun);
+    seen.n_together = NUM_MAX(seen.n_together, w->n_begun - w->n_ended);
+    return NIB_OK;
+}
+
+/* The pass has given its results already, as this process has all blocks. */
+static nib_status take_results(void *user, const struct pass *p, int64_t number, int64_t row,
+                               nib_error *err) {
+    world *w = user;
+    (void)row;
+    w->n_ended++;
+    assert_true(number <= w->n_begun);
+    return w->faults && p && chance(w, 30) ? nib_fail(err, NIB_E_IO, "a rank has failed") : NIB_OK;
+}
+
+static void pretend_ranks(world *w) {
+    const engine_parts on = engine_parts_of(w->e);
+    if (chance(w, 2))
+        return;
+    w->links = (step_links){.end = model_n_block(on.m),
+                            .n_pass = 1 + (int)below(w, 4),
+                            .send = send,
+                            .results = take_results,
+                            .user = w};
+    if (on.step->backend->device == device_host())
+        w->links.n_part = chance(w, 2) ? on.step->backend->rows.n_cell : 0;
+    on.step->links = &w->links;
 }
 
 /* ---- the batch ---- */
@@ -315,6 +353,7 @@ static uint64_t fill_ledger(world *w) {
 static void run_batch(world *w, const nib_status *alone, const char *folder) {
     ledger *l = engine_parts_of(w->e).ledger;
     nib_batch_counts first, counts;
+    pretend_ranks(w);
     open_batch(w, folder);
     nib_batch_count(w->b, &first);
     const uint64_t before = ledger_promised(l, PLACE_RAM), filled = fill_ledger(w);
@@ -324,6 +363,7 @@ static void run_batch(world *w, const nib_status *alone, const char *folder) {
     nib_batch_count(w->b, &counts);
     assert_int_equal(ledger_promised(l, PLACE_RAM), before + counts.ram_bytes - first.ram_bytes);
     nib_batch_close(w->b);
+    assert_int_equal(w->n_begun, w->n_ended);
     seen.paused += counts.paused;
     seen.disk_read += counts.disk_read;
     seen.restored += counts.ram_restored;
@@ -369,8 +409,8 @@ static void round_of(uint64_t seed, const char *folder) {
 
 /* Whether each kind of event has happened. */
 static bool all_seen(void) {
-    return seen.n_refused > 0 && seen.paused > 0 && seen.disk_read > 0 && seen.restored > 0 &&
-           seen.draft_right > 0;
+    return seen.n_together > 3 && seen.n_refused > 0 && seen.paused > 0 && seen.disk_read > 0 &&
+           seen.restored > 0 && seen.draft_right > 0;
 }
 
 static void random_rounds(void **state) {

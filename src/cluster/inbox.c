@@ -138,6 +138,19 @@ nib_status inbox_take(inbox *in, int64_t number, message *to, bool *ended, nib_e
     return over ? nib_fail(err, why.status, "%s", why.message) : NIB_OK;
 }
 
+void inbox_return(inbox *in, message *m) {
+    pthread_mutex_lock(&in->lock);
+    entry *e = in->spare;
+    while (e && e->m.body)
+        e = e->next;
+    if (e) {
+        e->m = *m;
+        *m = (message){0};
+    }
+    pthread_mutex_unlock(&in->lock);
+    message_clear(m);
+}
+
 bool inbox_is_over(inbox *in) {
     pthread_mutex_lock(&in->lock);
     const bool over = in->over;

@@ -3,10 +3,12 @@
  *
  *   SETUP   the engine's options and the stages of all ranks; each opens its own
  *   SYNC    goes around when all have opened, and comes back with what all can do, or with an error
- *   PASS    the calls of sequences since the last pass (state/kv_calls.h), and a pass: its segments, their
- *           tokens, and the residual stream of its rows, which each rank replaces by its own
+ *   PASS    the calls of sequences since the last one (state/kv_calls.h), and a pass or a part of it: its
+ *           segments, their tokens, and the residual stream of its rows, which each rank replaces by its own
  *   LOGITS, BEST, HIDDEN   results of some rows, from the last rank to the first
  *   DONE    the pass has ended; with its status
+ *
+ * The ranks take them in order, so results come in the order of the passes.
  *
  * A rank that fails puts its error into the message. The ranks after it repeat the calls, so that all stay
  * alike, and compute nothing. */
@@ -37,12 +39,12 @@ typedef struct message_header {
     int32_t n_segment, n_best;
     int32_t wants;                 /* PASS: the kind of results; 0: none */
     int32_t segment;               /* results: the segment of the rows */
-    int64_t pass;                  /* PASS and its results: a number of the first rank's */
+    int64_t pass;                  /* PASS and its results: pass.number */
     int64_t row, n_row;            /* results: rows [row, row + n_row) of the segment; PASS: n_row of all */
     int64_t width;                 /* HIDDEN: of a row */
     int64_t n_pass, max_generated; /* SYNC: rows of a pass; generated rows; the least of all ranks */
-    int32_t by_role, unused;
-    uint64_t n_call, n_byte; /* bytes of calls, and of the whole body */
+    int32_t by_role, streams;      /* SYNC: streams: a rank reads weights for each pass */
+    uint64_t n_call, n_byte;       /* bytes of calls, and of the whole body */
 } message_header;
 
 typedef struct message_segment {

@@ -7,6 +7,7 @@
 #include "cluster/inbox.h"
 #include "state/kv_calls.h"
 
+#include <pthread.h>
 #include <string.h>
 
 struct pipeline {
@@ -16,20 +17,20 @@ struct pipeline {
     heartbeat *lives;
     inbox *inbox;
     kv_log *log;
-    int64_t n_pass; /* sent */
-    message got;
     void *calls; /* not sent yet */
     size_t n_call, cap_call;
     message_segment *segments;
     int32_t *tokens;
     size_t cap_segment, cap_token;
     int64_t stream_width, n_vocab;
-    bool broken; /* a connection has failed: no pass can run */
+    pthread_mutex_t lock; /* of the fields below: passes end on other threads than they begin on */
+    bool broken;          /* a connection has failed: no pass can run */
     nib_error why;
 };
 
 /* Ends the use of the connections; all later passes fail with the same error. */
 static nib_status break_off(pipeline *p, nib_status status, nib_error *err) {
+    pthread_mutex_lock(&p->lock);
     if (!p->broken && heartbeat_silent(p->lives))
         processes_kill(&p->others, heartbeat_silent(p->lives), &p->why);
     else if (!p->broken && status == NIB_E_IO)
@@ -37,7 +38,15 @@ static nib_status break_off(pipeline *p, nib_status status, nib_error *err) {
     else if (!p->broken)
         nib_fail(&p->why, status, "%s", err ? err->message : "a rank has failed");
     p->broken = true;
+    pthread_mutex_unlock(&p->lock);
     return nib_fail(err, p->why.status, "%s", p->why.message);
+}
+
+static bool is_broken(pipeline *p) {
+    pthread_mutex_lock(&p->lock);
+    const bool broken = p->broken;
+    pthread_mutex_unlock(&p->lock);
+    return broken;
 }
 
 static nib_status of_rank(const message_header *head, nib_error *err) {
@@ -83,7 +92,7 @@ static nib_status send_pass(void *user, const pass *p, backend *by, nib_error *e
     pipeline *to = user;
     const float *stream;
     int64_t n_row = 0;
-    if (to->broken)
+    if (is_broken(to))
         return break_off(to, NIB_E_FAILED, err);
     NIB_TRY(gather(to, p, &n_row, err));
     NIB_TRY(by->kind->read_stream(by, 0, n_row, &stream, err));
@@ -98,7 +107,7 @@ static nib_status send_pass(void *user, const pass *p, backend *by, nib_error *e
                                  .n_segment = p->n_segment,
                                  .n_best = p->n_best,
                                  .wants = wants(p),
-                                 .pass = ++to->n_pass,
+                                 .pass = p->number,
                                  .n_row = n_row,
                                  .n_call = to->n_call};
     to->n_call = 0;
@@ -108,8 +117,8 @@ static nib_status send_pass(void *user, const pass *p, backend *by, nib_error *e
 
 /* ---- results ---- */
 
-/* Gives the rows of a message to the pass's receiver. */
-static nib_status give(const pass *p, const message *m, int64_t n_vocab, nib_error *err) {
+/* Gives the rows of a message to the receiver of the pass, whose row `first` is the part's first one. */
+static nib_status give(const pass *p, int64_t first, const message *m, int64_t n_vocab, nib_error *err) {
     const message_header *h = &m->head;
     const int32_t *ids = (const int32_t *)(const void *)m->body;
     const float *rows = (const float *)(const void *)m->body;
@@ -118,34 +127,43 @@ static nib_status give(const pass *p, const message *m, int64_t n_vocab, nib_err
         p->hidden->receive(p->hidden->user, h->row, h->n_row, rows, h->width);
         return NIB_OK;
     }
-    if (h->segment < 0 || h->segment >= p->n_segment)
+    const segment *begin = visits_segment(p->segments, p->n_segment, false, &first);
+    if (!begin || h->segment < 0 || h->segment >= p->n_segment - (begin - p->segments))
         return nib_fail(err, NIB_E_FAILED, "expected rows of %d segments, found segment %d", p->n_segment,
                         h->segment);
+    const int at = (int)(begin - p->segments) + h->segment;
+    const int64_t row = h->row + (h->segment == 0 ? first : 0);
     if (h->kind == MESSAGE_BEST && p->n_best && h->n_byte == n * (uint64_t)p->n_best * 8)
-        return p->best(p->user, h->segment, h->row, h->n_row, ids, rows + n * (uint64_t)p->n_best, err);
+        return p->best(p->user, at, row, h->n_row, ids, rows + n * (uint64_t)p->n_best, err);
     const bool whole = h->kind == MESSAGE_LOGITS && h->n_byte == n * (uint64_t)n_vocab * sizeof *rows;
     if (whole && p->logits && n == 1) {
         memcpy(p->logits, rows, h->n_byte);
         return NIB_OK;
     }
     if (whole && p->rows)
-        return p->rows(p->user, h->segment, h->row, h->n_row, rows, err);
+        return p->rows(p->user, at, row, h->n_row, rows, err);
     return nib_fail(err, NIB_E_FAILED, "expected results of a pass, found a message of kind %d", h->kind);
 }
 
-static nib_status take_results(void *user, const pass *p, nib_error *err) {
+static nib_status take_results(void *user, const pass *p, int64_t number, int64_t row, nib_error *err) {
     pipeline *from = user;
     nib_status status = NIB_OK;
+    message got = {0};
     for (;;) {
-        const nib_status received = inbox_take(from->inbox, from->n_pass, &from->got, NULL, err);
-        if (received != NIB_OK)
-            return break_off(from, received, err);
-        if (from->got.head.kind == MESSAGE_DONE)
+        const nib_status received = inbox_take(from->inbox, number, &got, NULL, err);
+        if (received != NIB_OK) {
+            status = break_off(from, received, err);
             break;
-        if (status == NIB_OK)
-            status = give(p, &from->got, from->n_vocab, err);
+        }
+        if (got.head.kind == MESSAGE_DONE) {
+            status = status == NIB_OK ? of_rank(&got.head, err) : status;
+            break;
+        }
+        if (status == NIB_OK && p)
+            status = give(p, row, &got, from->n_vocab, err);
     }
-    return status == NIB_OK ? of_rank(&from->got.head, err) : status;
+    inbox_return(from->inbox, &got);
+    return status;
 }
 
 /* ---- its life ---- */
@@ -168,10 +186,10 @@ void pipeline_close(pipeline *p) {
     link_close(&p->link);
     processes_end(&p->others);
     kv_log_close(p->log);
-    message_clear(&p->got);
     mem_free(p->calls);
     mem_free(p->segments);
     mem_free(p->tokens);
+    pthread_mutex_destroy(&p->lock);
     mem_free(p);
 }
 
@@ -183,6 +201,7 @@ nib_status pipeline_open(const cluster_setup *s, const cluster_places *places, p
         return nib_fail_nomem(err, sizeof *p, "a pipeline");
     int controls[CLUSTER_MAX_RANK];
     p->link = (rank_link){-1, -1, -1};
+    pthread_mutex_init(&p->lock, NULL);
     p->links = (step_links){.first = s->ranks[0].stage.first,
                             .end = s->ranks[0].stage.end,
                             .send = send_pass,
@@ -210,16 +229,23 @@ nib_status pipeline_join(pipeline *p, nib_engine *e, nib_error *err) {
     const message_header head = {.kind = MESSAGE_SYNC,
                                  .n_pass = by->rows.n_pass,
                                  .max_generated = by->max_generated,
-                                 .by_role = by->by_role};
+                                 .by_role = by->by_role,
+                                 .streams = pager_streams(parts.step->pager)};
+    message got = {0};
     nib_status status = message_send(&p->link, head, NULL, 0, err);
     if (status == NIB_OK)
-        status = inbox_take(p->inbox, INBOX_ANY, &p->got, NULL, err);
+        status = inbox_take(p->inbox, INBOX_ANY, &got, NULL, err);
     if (status != NIB_OK)
         return break_off(p, status, err);
-    NIB_TRY(of_rank(&p->got.head, err));
+    const message_header all = got.head;
+    message_clear(&got);
+    NIB_TRY(of_rank(&all, err));
     p->stream_width = model_reg_width(parts.m, REG_X);
     p->n_vocab = model_hparams(parts.m)->n_vocab;
     const engine_pipeline with = {&p->links, p->log, check_links, close_links, p};
-    engine_join(e, &with, p->got.head.n_pass, p->got.head.max_generated);
+    /* weights that are streamed are read once for all rows */
+    p->links.n_part = by->device == device_host() && !all.streams ? by->rows.n_cell : 0;
+    p->links.n_pass = p->others.n + 1;
+    engine_join(e, &with, all.n_pass, all.max_generated);
     return NIB_OK;
 }

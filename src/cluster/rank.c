@@ -99,6 +99,7 @@ static nib_status synchronise(rank *r, nib_error *err) {
         if (by->max_generated > 0)
             head.max_generated =
                 head.max_generated ? NUM_MIN(head.max_generated, by->max_generated) : by->max_generated;
+        head.streams = head.streams || pager_streams(r->on.step->pager);
         if (head.by_role != by->by_role)
             nib_fail(&r->failed, NIB_E_DEVICE, "expected kernels as on the first rank, found others");
     }

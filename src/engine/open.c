@@ -249,6 +249,7 @@ void nib_engine_close(nib_engine *e) {
     placement_close(&e->placement);
     if (e->pipeline.close)
         e->pipeline.close(e->pipeline.user);
+    step_clear(&e->step);
     core_close(&e->core);
     pthread_mutex_destroy(&e->step.lock);
     mem_free(e);

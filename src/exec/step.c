@@ -1,6 +1,7 @@
 /* step.c - the only step loop; see step.h. */
 #include "exec/step.h"
 
+#include "base/mem.h"
 #include "base/num.h"
 #include "state/kv_calls.h"
 
@@ -141,15 +142,12 @@ static nib_status reach(const pass *p, nib_error *err) {
     return NIB_OK;
 }
 
-static nib_status run_pass(const loop *l, const visits *list, nib_error *err) {
-    const pass *p = l->p;
-    backend *by = l->s->backend;
-    if (l->s->links)
-        NIB_TRY(check_stage(p, err));
-    if (has_tables(l->s))
-        NIB_TRY(reach(p, err));
-    if (by->store)
-        NIB_TRY(device_store_look(by->store, err));
+/* Runs this stage's blocks on the rows of a pass, or of a part of it. */
+static nib_status run_rows(stepper *s, const pass *p, nib_error *err) {
+    const visits rows = visits_of(s, p), *list = &rows;
+    loop here = {.s = s, .p = p}, *l = &here;
+    backend *by = s->backend;
+    here.cancel = (canceller){is_cancelled, &here};
     const backend_pass now = {.segments = p->segments,
                               .n_segment = p->n_segment,
                               .n_head = list->n_head,
@@ -170,22 +168,93 @@ static nib_status run_pass(const loop *l, const visits *list, nib_error *err) {
     return status;
 }
 
-nib_status step_pass(stepper *s, const pass *p, nib_error *err) {
-    const visits list = visits_of(s, p);
-    loop l = {.s = s, .p = p};
-    l.cancel = (canceller){is_cancelled, &l};
+/* Rows [first, first + n) of a pass as a pass of their own. */
+static nib_status make_part(stepper *s, const pass *p, int64_t first, int64_t n, pass *out, nib_error *err) {
+    *out = *p;
+    out->n_segment = 0;
+    if (mem_grow((void **)&s->part, &s->cap_part, (size_t)p->n_segment, sizeof *s->part))
+        return nib_fail_nomem(err, (size_t)p->n_segment * sizeof *s->part, "a part of a pass");
+    for (int64_t at = first; at < first + n;) {
+        int64_t row = at;
+        const segment *from = visits_segment(p->segments, p->n_segment, false, &row);
+        segment *to = &s->part[out->n_segment++];
+        *to = *from;
+        to->tokens += row;
+        to->position += row;
+        to->n_row = NUM_MIN(from->n_row - row, first + n - at);
+        to->head_row = NUM_MIN(NUM_MAX(from->head_row - row, 0), to->n_row);
+        at += to->n_row;
+    }
+    segments_number(s->part, out->n_segment);
+    out->segments = s->part;
+    out->number = ++s->n_sent;
+    return NIB_OK;
+}
+
+/* Runs a pass part by part, so that the stages after this one begin with the first part. */
+static nib_status run_parts(stepper *s, const pass *p, step_parts *out, nib_error *err) {
+    const segment *last = &p->segments[p->n_segment - 1];
+    const int64_t n = last->row + last->n_row;
+    *out =
+        (step_parts){.first = s->n_sent + 1, .n_row = s->links->n_part && !p->hidden ? s->links->n_part : n};
+    for (int64_t row = 0; row < n; row += out->n_row, out->n++) {
+        pass part;
+        NIB_TRY(make_part(s, p, row, NUM_MIN(out->n_row, n - row), &part, err));
+        NIB_TRY(run_rows(s, &part, err));
+    }
+    return NIB_OK;
+}
+
+static nib_status run_pass(stepper *s, const pass *p, step_parts *out, nib_error *err) {
+    if (s->links)
+        NIB_TRY(check_stage(p, err));
+    if (has_tables(s))
+        NIB_TRY(reach(p, err));
+    if (s->backend->store)
+        NIB_TRY(device_store_look(s->backend->store, err));
+    if (!s->links || !s->links->results)
+        return run_rows(s, p, err);
+    const nib_status status = run_parts(s, p, out, err);
+    if (status != NIB_OK)
+        step_end(s, NULL, out, NULL);
+    return status;
+}
+
+nib_status step_begin(stepper *s, const pass *p, step_parts *out, nib_error *err) {
+    *out = (step_parts){0};
     pthread_mutex_lock(&s->lock);
     const double start = s->trace ? time_now() : 0;
     s->n_pass++;
-    nib_status status = run_pass(&l, &list, err);
-    if (status == NIB_OK && s->links && s->links->results)
-        status = s->links->results(s->links->user, p, err);
+    const nib_status status = run_pass(s, p, out, err);
     for (int i = 0; i < p->n_segment && has_tables(s); i++)
         kv_call_settle(p->segments[i].kv);
     if (s->trace)
         s->pass_s += time_now() - start;
     pthread_mutex_unlock(&s->lock);
     return status;
+}
+
+/* After an error the results of the other parts are dropped. */
+nib_status step_end(stepper *s, const pass *p, const step_parts *parts, nib_error *err) {
+    nib_status status = NIB_OK;
+    for (int64_t i = 0; i < parts->n; i++) {
+        const pass *to = status == NIB_OK ? p : NULL;
+        const nib_status each =
+            s->links->results(s->links->user, to, parts->first + i, i * parts->n_row, to ? err : NULL);
+        status = status == NIB_OK ? each : status;
+    }
+    return status;
+}
+
+nib_status step_pass(stepper *s, const pass *p, nib_error *err) {
+    step_parts parts;
+    NIB_TRY(step_begin(s, p, &parts, err));
+    return step_end(s, p, &parts, err);
+}
+
+void step_clear(stepper *s) {
+    mem_free(s->part);
+    s->part = NULL;
 }
 
 nib_status step_settle(stepper *s, kv_pool *pages, nib_error *err) {

@@ -15,13 +15,17 @@ struct pass;
  * back end, and may read and write the residual stream of all its rows. */
 typedef struct step_links {
     int first, end; /* this stage's blocks (model/stage.h) */
+    int64_t n_part; /* rows after which a pass goes on to the next stage: these compute at the same time.
+                       0: all of them */
+    int n_pass;     /* passes that may have begun at the same time; 0: one */
     /* Before the first block: writes the stream that the stages before have left. NULL: there are none. */
     nib_status (*receive)(void *user, const struct pass *p, backend *by, nib_error *err);
     /* After the last block: passes the stream on. NULL: no stage follows. */
     nib_status (*send)(void *user, const struct pass *p, backend *by, nib_error *err);
-    /* After the pass of the first stage: gives the results of the last one to the pass's receivers. NULL:
-     * this is not the first stage. */
-    nib_status (*results)(void *user, const struct pass *p, nib_error *err);
+    /* After a part of a pass, of the first stage: waits for the results of the last one, and gives them to
+     * the pass's receivers. number: the part's; row: its first row in the pass; p NULL: they are dropped.
+     * NULL: this is not the first stage. */
+    nib_status (*results)(void *user, const struct pass *p, int64_t number, int64_t row, nib_error *err);
     void *user;
 } step_links;
 
@@ -36,7 +40,16 @@ typedef struct stepper {
     op_trace *trace;         /* owned by the back end; NULL: times are not measured */
     double pass_s;           /* seconds of all passes since the trace began */
     uint64_t n_pass;         /* passes so far */
+    int64_t n_sent;          /* parts of passes so far, with links */
+    segment *part;           /* [cap_part]: segments of a part; freed with step_clear */
+    size_t cap_part;
 } stepper;
+
+/* The parts of a pass whose results are with the other stages. */
+typedef struct step_parts {
+    int64_t first;    /* number of the first one */
+    int64_t n, n_row; /* of them, and rows of each but the last */
+} step_parts;
 
 /* Deviations of one pass from the model, to measure the cost of a change. Each array has n_block entries, or
  * is NULL: no change of that kind. */
@@ -47,6 +60,7 @@ typedef struct pass_change {
 } pass_change;
 
 typedef struct pass {
+    int64_t number;          /* of the part, when it is sent (step_links) */
     const segment *segments; /* [n_segment], one after the other in the pass's rows; at most the back end's
                                 n_pass rows together, and with backend.by_role the generated ones first */
     int n_segment;
@@ -83,6 +97,13 @@ typedef struct pass {
 /* Runs a pass; blocks until it is finished. After NIB_E_CANCELLED the KV caches are undefined at the pass's
  * positions. Other errors are those of the pager and of the back end. */
 nib_status step_pass(stepper *s, const pass *p, nib_error *err);
+/* Its two halves. step_begin computes the blocks of this stage, and step_end gives the results of the other
+ * stages to the pass's receivers; without other stages there is nothing left to do. Up to step_links.n_pass
+ * passes of different sequences may have begun, and end in this order. p NULL: the results are dropped. After
+ * an error of step_begin no step_end follows. */
+nib_status step_begin(stepper *s, const pass *p, step_parts *out, nib_error *err);
+nib_status step_end(stepper *s, const pass *p, const step_parts *parts, nib_error *err);
+void step_clear(stepper *s);
 /* kv_pool_settle between two passes; any thread. */
 nib_status step_settle(stepper *s, kv_pool *pages, nib_error *err);
 

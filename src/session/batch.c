@@ -68,7 +68,8 @@ static nib_status open_slots(nib_batch *b, const sequence_memory *memory, nib_er
     b->aged = mem_calloc((size_t)b->n_slot, sizeof *b->aged);
     if (!b->slots || !b->aged)
         return nib_fail_nomem(err, (size_t)b->n_slot * sizeof *b->slots, "a batch's sequences");
-    NIB_TRY(driver_open(&b->driver, b->n_slot, err));
+    const step_links *links = b->driver.on.step->links;
+    NIB_TRY(driver_open(&b->driver, b->n_slot, links ? links->n_pass : 1, err));
     NIB_TRY(memory_region_open(&b->memory, device_host(), b->driver.on.ledger, NIB_OWNER_ACTIVATIONS, tokens,
                                true, "a batch's tokens", err));
     memory_region_touch(&b->memory, tokens);
@@ -147,6 +148,7 @@ static void free_list(request_list *list) {
 void nib_batch_close(nib_batch *b) {
     if (!b)
         return;
+    driver_drop(&b->driver);
     for (int32_t i = 0; b->slots && i < b->n_slot; i++) {
         generation_close(&b->slots[i].on.g);
         batch_request_free(b->slots[i].r);

@@ -114,16 +114,22 @@ static void grow(nib_batch *b, slot *s, int64_t n_page) {
     s->n_page = n_page;
 }
 
-void batch_preempt(nib_batch *b) {
+bool batch_preempt(nib_batch *b) {
     int n = sort_by_age(b);
     for (int i = 0; i < n; i++) {
         slot *s = b->aged[i];
         const int64_t need = pages_now(b, s);
-        while (!s->paused && need > s->n_page && !are_free(b, need - s->n_page))
+        if (s->on.busy) /* it has the pages for its step */
+            continue;
+        while (!s->paused && need > s->n_page && !are_free(b, need - s->n_page)) {
+            if (b->aged[n - 1]->on.busy)
+                return false;
             pause_slot(b, b->aged[--n]);
+        }
         if (!s->paused && need > s->n_page)
             grow(b, s, need);
     }
+    return true;
 }
 
 bool batch_resume(nib_batch *b) {

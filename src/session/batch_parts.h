@@ -54,11 +54,9 @@ struct nib_batch {
     double latency_s;   /* target of a step with running answers; 0: none */
     fairness fairness;  /* under the lock */
     sweeps sweeps;      /* when requests enter */
-    int64_t n_decode;   /* rows in this step that produce tokens: of answers, and the last rows of prompts */
     bool optimistic;    /* optimistic admission: before all pages that a request may need are free */
     bool prompts_first; /* nothing decodes while a prompt has rows left */
     uint64_t n_paused;  /* preempted answers; under the lock */
-    bool decodes;       /* no prompt has rows in this step */
     uint64_t n_proposed, n_right; /* tokens; under the lock */
     int64_t n_page;               /* reserved pages, for sequences */
     kv_amount reserved;           /* with their parts */
@@ -91,8 +89,9 @@ static inline int64_t batch_sharable(const nib_generate_options *o) {
 }
 
 /* ---- batch_pages.c; the lock is held ---- */
-void batch_preempt(nib_batch *b); /* preempts answers until the pages suffice for the next step */
-bool batch_resume(nib_batch *b);  /* resumes paused answers; false: some stay paused */
+/* Preempts answers until the pages suffice for the next step. False: one that is busy would have to be. */
+bool batch_preempt(nib_batch *b);
+bool batch_resume(nib_batch *b); /* resumes paused answers; false: some stay paused */
 /* Whether a request can be admitted; *n_page: the pages for its slot. */
 bool batch_can_admit(const nib_batch *b, const nib_generate_options *o, int64_t *n_page);
 /* Whether pages of a prompt are read from disk: not if computing them is faster, by the measured times. Some
@@ -108,6 +107,8 @@ void batch_prompts_close(nib_batch *b);
 void batch_prompts_begin(nib_batch *b);
 void batch_prompts_add(nib_batch *b, slot *s);
 void batch_prompts_sort(nib_batch *b);
+/* A busy slot's next page is computed. */
+void batch_prompts_mark(nib_batch *b, slot *s);
 /* The next prompt that gets rows, once each: of the client with the lowest counter the oldest one. NULL:
  * none.
  */

@@ -88,6 +88,10 @@ static bool is_computed(nib_batch *b, slot *s) {
     return false;
 }
 
+void batch_prompts_mark(nib_batch *b, slot *s) {
+    is_computed(b, s);
+}
+
 void batch_prompts_begin(nib_batch *b) {
     batch_prompts *p = &b->prompts;
     p->n = 0;

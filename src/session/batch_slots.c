@@ -34,9 +34,11 @@ void batch_free_slot(nib_batch *b, slot *s, nib_status status, const nib_error *
 void batch_end_cancelled(nib_batch *b) {
     nib_error how;
     nib_fail(&how, NIB_E_CANCELLED, "cancelled");
-    for (int32_t i = 0; i < b->n_slot; i++)
-        if (b->slots[i].r && (b->slots[i].on.refused || atomic_load(&b->slots[i].r->cancelled)))
-            batch_free_slot(b, &b->slots[i], NIB_E_CANCELLED, &how);
+    for (int32_t i = 0; i < b->n_slot; i++) {
+        slot *s = &b->slots[i];
+        if (s->r && !s->on.busy && (s->on.refused || atomic_load(&s->r->cancelled)))
+            batch_free_slot(b, s, NIB_E_CANCELLED, &how);
+    }
     for (int c = 0; c < b->fairness.n; c++) {
         request_list waiting = b->queue[c];
         b->queue[c] = (request_list){0};
@@ -118,8 +120,6 @@ void batch_admit(nib_batch *b) {
             if (fits)
                 sweeps_enter(&b->sweeps);
         }
-    if (b->optimistic)
-        batch_preempt(b);
     for (int32_t i = 0; i < b->n_slot; i++)
         if (b->slots[i].r)
             b->slots[i].served = fairness_served(&b->fairness, b->slots[i].r->client);

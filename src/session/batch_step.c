@@ -1,5 +1,8 @@
 /* batch_step.c - one step of a batch: selects the rows to compute, and runs them as one pass of its driver.
- */
+ *
+ * With several devices, as many passes as there are ranks are on their way at the same time, each with a
+ * share of the answers: a step starts one and finishes the one that has started first. A slot is busy
+ * meanwhile; a pass takes its slots from those that are not, so the shares stay equal when answers end. */
 #include "session/batch_parts.h"
 
 #include <string.h>
@@ -40,6 +43,8 @@ static bool may_decode(const nib_batch *b) {
 
 /* Prepares a slot for the step: pages that its sequence has lost or can share, or that are on disk. */
 static void refresh(nib_batch *b, slot *s) {
+    if (s->on.busy)
+        return;
     s->on.n_row = 0;
     if (!s->r || s->paused)
         return;
@@ -47,6 +52,14 @@ static void refresh(nib_batch *b, slot *s) {
     sequence_adopt(&s->on.of);
     if (s->loads)
         load(b, s);
+}
+
+/* Slots of a pass: a share of those with an answer. */
+static int share_of(const nib_batch *b) {
+    int n = 0;
+    for (int32_t i = 0; i < b->n_slot; i++)
+        n += b->slots[i].r && !b->slots[i].paused && !b->slots[i].loads;
+    return (int)num_div_up(n, b->driver.max_started);
 }
 
 /* Composes the step: rows of decoding sequences first, then prompts, those that were begun first. */
@@ -58,36 +71,41 @@ static nib_status compose(nib_batch *b, nib_error *err) {
     for (int32_t i = 0; i < b->n_slot; i++)
         refresh(b, &b->slots[i]);
     const bool decode = may_decode(b);
+    const int max = share_of(b);
     for (int32_t i = 0; i < b->n_slot; i++) {
         slot *s = &b->slots[i];
         if (!s->r || s->paused || s->loads)
             continue;
-        if (!can_decode(s))
+        if (s->on.busy && !can_decode(s))
+            batch_prompts_mark(b, s);
+        else if (s->on.busy)
+            continue;
+        else if (!can_decode(s))
             batch_prompts_add(b, s);
-        else if ((decode || has_prompt(s)) && driver_rows_left(d, &s->on) > 0)
+        else if ((decode || has_prompt(s)) && d->now.n < max && driver_rows_left(d, &s->on) > 0)
             driver_add(d, &s->on, 1);
     }
     batch_prompts_sort(b);
-    const int n_decode = d->n;
-    b->n_decode = d->n_row;
+    const int n_decode = d->now.n;
+    d->now.n_decode = d->now.n_row;
     if (n_decode > 0 && b->latency_s > 0)
-        left = NUM_MIN(left,
-                       prefill_budget_rows(&b->prefill, b->latency_s, draft_cost_of(&d->cost, b->n_decode)));
-    left = NUM_MIN(left, d->on.step->backend->rows.n_pass - d->n_row);
-    for (slot *next; left > 0 && (next = batch_prompts_next(b)); left -= next->on.n_row)
+        left = NUM_MIN(
+            left, prefill_budget_rows(&b->prefill, b->latency_s, draft_cost_of(&d->cost, d->now.n_decode)));
+    left = NUM_MIN(left, d->on.step->backend->rows.n_pass - d->now.n_row);
+    for (slot *next; left > 0 && d->now.n < max && (next = batch_prompts_next(b)); left -= next->on.n_row)
         if (driver_rows_left(d, &next->on) > 0)
             driver_add(d, &next->on, left);
-    b->decodes = d->n == n_decode;
-    return b->decodes ? driver_propose(d, err) : NIB_OK;
+    d->now.decodes = d->now.n == n_decode;
+    return d->now.decodes ? driver_propose(d, err) : NIB_OK;
 }
 
 /* A slot with rows in the pass. */
 static slot *slot_of(const nib_batch *b, int i) {
-    return (slot *)(void *)b->driver.order[i];
+    return (slot *)(void *)b->driver.now.order[i];
 }
 
 static void end_done(nib_batch *b) {
-    for (int i = 0; i < b->driver.n; i++) {
+    for (int i = 0; i < b->driver.now.n; i++) {
         slot *s = slot_of(b, i);
         const nib_error why = s->on.g.failed;
         if (s->on.g.done)
@@ -110,34 +128,57 @@ static void count(nib_batch *b, const slot *s) {
  * count. */
 static void note_time(nib_batch *b) {
     driver *d = &b->driver;
-    if (!b->decodes)
-        prefill_budget_note(&b->prefill, d->seconds, b->n_decode ? draft_cost_of(&d->cost, b->n_decode) : 0,
-                            d->n_row - b->n_decode);
-    else if (!d->on.step->backend->by_role || d->n_generated == d->n_row)
-        draft_cost_note(&d->cost, d->n_row, d->seconds);
+    const driver_pass *p = &d->now;
+    if (!p->decodes)
+        prefill_budget_note(&b->prefill, p->seconds, p->n_decode ? draft_cost_of(&d->cost, p->n_decode) : 0,
+                            p->n_row - p->n_decode);
+    else if (!d->on.step->backend->by_role || p->n_generated == p->n_row)
+        draft_cost_note(&d->cost, p->n_row, p->seconds);
 }
 
-static nib_status take_step(nib_batch *b, int32_t *n_left, nib_error *err) {
-    pthread_mutex_lock(&b->lock);
-    batch_end_cancelled(b);
-    batch_admit(b);
-    *n_left = batch_count_left(b);
-    pthread_mutex_unlock(&b->lock);
-    NIB_TRY(compose(b, err));
-    if (b->driver.n == 0)
-        return NIB_OK;
-    const nib_status status = driver_answer(&b->driver, NULL, err);
+/* Finishes the pass that has started first. */
+static nib_status finish(nib_batch *b, nib_error *err) {
+    const nib_status status = driver_finish(&b->driver, err);
     pthread_mutex_lock(&b->lock);
     if (status == NIB_OK) {
         note_time(b);
-        b->n_proposed += (uint64_t)b->driver.n_proposed;
-        b->n_right += (uint64_t)b->driver.n_right;
-        for (int i = 0; i < b->driver.n; i++)
+        b->n_proposed += (uint64_t)b->driver.now.n_proposed;
+        b->n_right += (uint64_t)b->driver.now.n_right;
+        for (int i = 0; i < b->driver.now.n; i++)
             count(b, slot_of(b, i));
     }
     end_done(b);
-    *n_left = batch_count_left(b);
     pthread_mutex_unlock(&b->lock);
+    return status;
+}
+
+/* Decides which answers are computed next. Answers that must be preempted finish their step first. */
+static nib_status admit(nib_batch *b, nib_error *err) {
+    nib_status status = NIB_OK;
+    pthread_mutex_lock(&b->lock);
+    batch_end_cancelled(b);
+    batch_admit(b);
+    while (b->optimistic && status == NIB_OK && !batch_preempt(b)) {
+        pthread_mutex_unlock(&b->lock);
+        status = finish(b, err);
+        pthread_mutex_lock(&b->lock);
+    }
+    pthread_mutex_unlock(&b->lock);
+    return status;
+}
+
+static nib_status take_step(nib_batch *b, nib_error *err) {
+    driver *d = &b->driver;
+    NIB_TRY(admit(b, err));
+    NIB_TRY(compose(b, err));
+    const bool any = d->now.n > 0;
+    nib_status status = any ? driver_start(d, NULL, err) : NIB_OK;
+    if (status != NIB_OK) {
+        pthread_mutex_lock(&b->lock);
+        end_done(b);
+        pthread_mutex_unlock(&b->lock);
+    } else if (d->n_started > 0 && (!any || d->n_started == d->max_started))
+        status = finish(b, err);
     return status;
 }
 
@@ -146,7 +187,10 @@ nib_status nib_batch_step(nib_batch *b, int32_t *n_left, nib_error *err) {
         return nib_fail(err, NIB_E_USAGE,
                         "a step of this batch is being computed, by another thread or by the "
                         "caller of this callback");
-    const nib_status status = take_step(b, n_left, err);
+    const nib_status status = take_step(b, err);
+    pthread_mutex_lock(&b->lock);
+    *n_left = batch_count_left(b);
+    pthread_mutex_unlock(&b->lock);
     atomic_store(&b->stepping, false);
     return status;
 }

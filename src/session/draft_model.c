@@ -54,7 +54,7 @@ static nib_status open_sequences(draft_model *g, nib_engine *with, nib_error *er
     g->asked = mem_calloc((size_t)g->n_slot, sizeof *g->asked);
     if (!g->slots || !g->asked)
         return nib_fail_nomem(err, (size_t)g->n_slot * sizeof *g->slots, "the draft model's sequences");
-    NIB_TRY(driver_open(&g->driver, g->n_slot, err));
+    NIB_TRY(driver_open(&g->driver, g->n_slot, 1, err));
     NIB_TRY(engine_sequence_memory(with, g->driver.on.kv, &memory, err));
     const int64_t n_page = kv_table_pages(g->driver.on.kv, g->n_ctx) * g->n_slot;
     const kv_amount n = kv_table_amount(kv_pool_paging(memory.pages), g->n_slot, n_page);
@@ -120,7 +120,7 @@ double draft_model_cost(const draft_model *g, int n) {
 }
 
 static void propose(draft_model *g, int segment_index, int32_t token) {
-    draft_slot *s = (draft_slot *)(void *)g->driver.order[segment_index];
+    draft_slot *s = (draft_slot *)(void *)g->driver.now.order[segment_index];
     s->to->tokens[s->n_done++] = token;
     if (s->n_done < s->to->n)
         sequence_add(&s->on.of, token);
@@ -197,12 +197,12 @@ nib_status draft_model_follow(draft_model *g, driver_slot *const *slots, int n, 
         s->n_done = 0;
         g->asked[g->n_asked++] = s;
     }
-    for (compose(g); d->n > 0; compose(g)) {
-        const bool best = kind->max_best > 0 && d->n >= kind->best_from;
+    for (compose(g); d->now.n > 0; compose(g)) {
+        const bool best = kind->max_best > 0 && d->now.n >= kind->best_from;
         const pass p = {.rows = take_logits, .n_best = best ? 1 : 0, .best = take_best, .user = g};
         NIB_TRY(driver_run(d, &p, err));
-        if (d->n_row == d->n)
-            draft_cost_note(&d->cost, d->n_row, d->seconds);
+        if (d->now.n_row == d->now.n)
+            draft_cost_note(&d->cost, d->now.n_row, d->now.seconds);
     }
     return NIB_OK;
 }

@@ -7,20 +7,46 @@
 
 #include <string.h>
 
-nib_status driver_open(driver *d, int32_t n_slot, nib_error *err) {
-    d->order = mem_calloc((size_t)n_slot, sizeof *d->order);
-    d->parted = mem_calloc((size_t)n_slot, sizeof *d->parted);
-    d->segments = mem_calloc((size_t)n_slot, sizeof *d->segments);
-    return d->order && d->parted && d->segments
+static nib_status open_pass(driver_pass *p, int32_t n_slot, nib_error *err) {
+    p->order = mem_calloc((size_t)n_slot, sizeof *p->order);
+    p->segments = mem_calloc((size_t)n_slot, sizeof *p->segments);
+    return p->order && p->segments
                ? NIB_OK
-               : nib_fail_nomem(err, (size_t)n_slot * sizeof *d->segments, "the segments of a pass");
+               : nib_fail_nomem(err, (size_t)n_slot * sizeof *p->segments, "the segments of a pass");
+}
+
+nib_status driver_open(driver *d, int32_t n_slot, int n_pass, nib_error *err) {
+    d->max_started = NUM_MIN(NUM_MAX(n_pass, 1), (int)DRIVER_MAX_PASS);
+    d->parted = mem_calloc((size_t)n_slot, sizeof *d->parted);
+    if (!d->parted)
+        return nib_fail_nomem(err, (size_t)n_slot * sizeof *d->parted, "the segments of a pass");
+    for (int i = 0; i < d->max_started; i++)
+        NIB_TRY(open_pass(&d->started[i], n_slot, err));
+    return open_pass(&d->now, n_slot, err);
+}
+
+static void close_pass(driver_pass *p) {
+    mem_free(p->order);
+    mem_free(p->segments);
+}
+
+void driver_drop(driver *d) {
+    for (int i = 0; i < d->n_started; i++) {
+        driver_pass *p = &d->started[i];
+        step_end(d->on.step, NULL, &p->parts, NULL);
+        for (int k = 0; k < p->n; k++)
+            p->order[k]->busy = false;
+    }
+    d->n_started = 0;
 }
 
 void driver_close(driver *d) {
+    driver_drop(d);
     draft_model_close(d->draft_model);
-    mem_free(d->order);
+    for (int i = 0; i < d->max_started; i++)
+        close_pass(&d->started[i]);
+    close_pass(&d->now);
     mem_free(d->parted);
-    mem_free(d->segments);
 }
 
 void driver_slot_begin(driver_slot *s) {
@@ -43,16 +69,16 @@ static bool generates(const driver_slot *s) {
 
 int64_t driver_rows_left(const driver *d, const driver_slot *s) {
     const backend *by = d->on.step->backend;
-    const int64_t left = by->rows.n_pass - d->n_row;
+    const int64_t left = by->rows.n_pass - d->now.n_row;
     if (!by->by_role || !generates(s) || !by->max_generated)
         return left;
-    return NUM_MIN(left, by->max_generated - d->n_generated);
+    return NUM_MIN(left, by->max_generated - d->now.n_generated);
 }
 
 void driver_begin(driver *d) {
-    d->n = 0;
-    d->n_row = d->n_generated = 0;
-    d->n_proposed = d->n_right = 0;
+    d->now.n = 0;
+    d->now.n_row = d->now.n_generated = 0;
+    d->now.n_proposed = d->now.n_right = 0;
 }
 
 /* The first of the slot's rows whose logits are needed. */
@@ -69,9 +95,9 @@ void driver_add(driver *d, driver_slot *s, int64_t n_max) {
     s->draft.n = s->n_fed = 0;
     s->follows = !s->g.done;
     s->head_row = head_row_of(s);
-    d->order[d->n++] = s;
-    d->n_row += s->n_row;
-    d->n_generated += generates(s) ? s->n_row : 0;
+    d->now.order[d->now.n++] = s;
+    d->now.n_row += s->n_row;
+    d->now.n_generated += generates(s) ? s->n_row : 0;
     if (!s->g.options)
         return;
     if (s->begun == 0)
@@ -83,11 +109,11 @@ void driver_add(driver *d, driver_slot *s, int64_t n_max) {
 /* Moves slots with generated rows to the front, keeping the order within both kinds. */
 static void part(driver *d) {
     int n = 0, n_prompt = 0;
-    for (int i = 0; i < d->n; i++) {
-        driver_slot *s = d->order[i];
-        *(generates(s) ? &d->order[n++] : &d->parted[n_prompt++]) = s;
+    for (int i = 0; i < d->now.n; i++) {
+        driver_slot *s = d->now.order[i];
+        *(generates(s) ? &d->now.order[n++] : &d->parted[n_prompt++]) = s;
     }
-    memcpy(d->order + n, d->parted, (size_t)n_prompt * sizeof *d->order);
+    memcpy(d->now.order + n, d->parted, (size_t)n_prompt * sizeof *d->now.order);
 }
 
 /* Makes the pass's segments. */
@@ -95,36 +121,43 @@ static void lay_out(driver *d) {
     const bool by_role = d->on.step->backend->by_role;
     if (by_role)
         part(d);
-    for (int i = 0; i < d->n; i++) {
-        driver_slot *s = d->order[i];
+    for (int i = 0; i < d->now.n; i++) {
+        driver_slot *s = d->now.order[i];
         if (by_role && generates(s))
             sequence_generates(&s->of, s->of.n);
-        d->segments[i] = sequence_rows(&s->of, s->n_row, s->head_row);
-        d->segments[i].generated = generates(s);
+        d->now.segments[i] = sequence_rows(&s->of, s->n_row, s->head_row);
+        d->now.segments[i].generated = generates(s);
     }
-    segments_number(d->segments, d->n);
+    segments_number(d->now.segments, d->now.n);
 }
 
-static nib_status run(driver *d, const pass *how, nib_error *err) {
-    pass p = *how;
+/* Computes this process's blocks of the pass. */
+static nib_status begin(driver *d, const pass *how, nib_error *err) {
+    driver_pass *p = &d->now;
     lay_out(d);
-    p.segments = d->segments;
-    p.n_segment = d->n;
-    p.n_head = d->on.step->backend->rows.n_head;
-    d->drawn = 0;
-    const double begun = time_now();
-    NIB_TRY(step_pass(d->on.step, &p, err));
-    d->seconds = time_now() - begun - d->drawn;
+    p->how = *how;
+    p->how.segments = p->segments;
+    p->how.n_segment = p->n;
+    p->how.n_head = d->on.step->backend->rows.n_head;
+    p->drawn = 0;
+    p->begun = time_now();
+    return step_begin(d->on.step, &p->how, &p->parts, err);
+}
+
+static nib_status end(driver *d, nib_error *err) {
+    driver_pass *p = &d->now;
+    NIB_TRY(step_end(d->on.step, &p->how, &p->parts, err));
+    p->seconds = time_now() - p->begun - p->drawn;
     return NIB_OK;
 }
 
 static void advance(driver *d) {
-    for (int i = 0; i < d->n; i++) {
-        driver_slot *s = d->order[i];
+    for (int i = 0; i < d->now.n; i++) {
+        driver_slot *s = d->now.order[i];
         if (s->draft.n > 0) {
             const int64_t n_right = NUM_MAX(s->n_fed - 1, 0);
-            d->n_proposed += s->draft.n;
-            d->n_right += n_right;
+            d->now.n_proposed += s->draft.n;
+            d->now.n_right += n_right;
             draft_note(&s->draft, n_right);
             s->n_row = s->n_fed;
         }
@@ -133,7 +166,8 @@ static void advance(driver *d) {
 }
 
 nib_status driver_run(driver *d, const pass *how, nib_error *err) {
-    NIB_TRY(run(d, how, err));
+    NIB_TRY(begin(d, how, err));
+    NIB_TRY(end(d, err));
     advance(d);
     return NIB_OK;
 }
@@ -153,8 +187,8 @@ static bool tell_prompt(driver_slot *s, int64_t n_computed) {
 
 /* Reports parts of prompts; the end of a prompt is reported before its first token is drawn. */
 static void tell_prompts(driver *d) {
-    for (int i = 0; i < d->n; i++) {
-        driver_slot *s = d->order[i];
+    for (int i = 0; i < d->now.n; i++) {
+        driver_slot *s = d->now.order[i];
         if (s->of.n < (int64_t)s->g.options->n_prompt)
             tell_prompt(s, s->of.n);
     }
@@ -197,7 +231,7 @@ static void score(driver_slot *s, const float *logits) {
 static nib_status take_logits(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
                               nib_error *err) {
     driver *d = user;
-    driver_slot *s = d->order[segment_index];
+    driver_slot *s = d->now.order[segment_index];
     const int64_t n_vocab = model_hparams(d->on.m)->n_vocab;
     const double begun = time_now();
     (void)err;
@@ -206,23 +240,23 @@ static nib_status take_logits(void *user, int segment_index, int64_t row, int64_
             score(s, logits + i * n_vocab);
         else
             driver_feed(s, NULL, logits + i * n_vocab);
-    d->drawn += time_now() - begun;
+    d->now.drawn += time_now() - begun;
     return NIB_OK;
 }
 
 static nib_status take_best(void *user, int segment_index, int64_t row, int64_t n_row, const int32_t *ids,
                             const float *logits, nib_error *err) {
     driver *d = user;
-    driver_slot *s = d->order[segment_index];
+    driver_slot *s = d->now.order[segment_index];
     const double begun = time_now();
     (void)row, (void)err;
-    if (d->later) {
-        memcpy(d->best.ids, ids, (size_t)d->n_best * sizeof *ids);
-        memcpy(d->best.logits, logits, (size_t)d->n_best * sizeof *logits);
+    if (d->now.later) {
+        memcpy(d->best.ids, ids, (size_t)d->now.n_best * sizeof *ids);
+        memcpy(d->best.logits, logits, (size_t)d->now.n_best * sizeof *logits);
     }
-    for (int64_t i = 0; i < n_row && s->follows && !d->later; i++)
-        driver_feed(s, ids + i * d->n_best, logits + i * d->n_best);
-    d->drawn += time_now() - begun;
+    for (int64_t i = 0; i < n_row && s->follows && !d->now.later; i++)
+        driver_feed(s, ids + i * d->now.n_best, logits + i * d->now.n_best);
+    d->now.drawn += time_now() - begun;
     return NIB_OK;
 }
 
@@ -234,8 +268,8 @@ static int32_t n_best_of(const driver *d, int64_t *n_logits, int64_t *n_change) 
     bool whole = false;
     int32_t n = 0;
     *n_change = *n_logits = 0;
-    for (int i = 0; i < d->n; i++) {
-        const driver_slot *s = d->order[i];
+    for (int i = 0; i < d->now.n; i++) {
+        const driver_slot *s = d->now.order[i];
         int64_t each;
         const int32_t own = generation_n_best(&s->g, max, s->of.n + s->n_row, &each);
         whole = whole || own == 0 || each > kind->max_changes;
@@ -249,27 +283,56 @@ static int32_t n_best_of(const driver *d, int64_t *n_logits, int64_t *n_change) 
 
 static int64_t write_changes(void *user, int segment_index, int64_t row, logit_change *out, logit_row *how) {
     const driver *d = user;
-    driver_slot *s = d->order[segment_index];
+    driver_slot *s = d->now.order[segment_index];
     return generation_changes(&s->g, s->of.tokens, s->of.n + row + 1, out, how);
 }
 
-nib_status driver_answer(driver *d, const canceller *cancel, nib_error *err) {
+nib_status driver_start(driver *d, const canceller *cancel, nib_error *err) {
+    driver_pass *p = &d->now;
     logit_processor processor = {write_changes, d, 0};
     int64_t n_logits;
-    d->n_best = n_best_of(d, &n_logits, &processor.n_max);
-    d->later = d->logits && n_logits == 1;
-    const bool whole = d->n_best == 0;
-    const pass p = {.logits = whole && d->later ? d->logits : NULL,
-                    .rows = whole && !d->later ? take_logits : NULL,
-                    .n_best = d->n_best,
-                    .best = take_best,
-                    .processor = processor.n_max > 0 && !whole ? &processor : NULL,
-                    .user = d,
-                    .cancel = cancel};
-    NIB_TRY(run(d, &p, err));
-    if (d->later && d->order[0]->follows) {
-        driver_slot *s = d->order[0];
-        if (whole)
+    p->n_best = n_best_of(d, &n_logits, &processor.n_max);
+    p->later = d->logits && n_logits == 1;
+    const bool whole = p->n_best == 0;
+    const pass how = {.logits = whole && p->later ? d->logits : NULL,
+                      .rows = whole && !p->later ? take_logits : NULL,
+                      .n_best = p->n_best,
+                      .best = take_best,
+                      .processor = processor.n_max > 0 && !whole ? &processor : NULL,
+                      .user = d,
+                      .cancel = cancel};
+    NIB_TRY(begin(d, &how, err));
+    p->how.processor = NULL; /* both are of this call */
+    p->how.cancel = NULL;
+    for (int i = 0; i < p->n; i++)
+        p->order[i]->busy = true;
+    const driver_pass unused = d->started[d->n_started];
+    d->started[d->n_started++] = *p;
+    *p = unused;
+    return NIB_OK;
+}
+
+/* Makes the pass that has started first the current one. */
+static void take_first(driver *d) {
+    const driver_pass unused = d->now;
+    d->now = d->started[0];
+    d->n_started--;
+    memmove(d->started, d->started + 1, (size_t)d->n_started * sizeof *d->started);
+    d->started[d->n_started] = unused;
+    for (int i = 0; i < d->now.n; i++)
+        d->now.order[i]->busy = false;
+}
+
+nib_status driver_finish(driver *d, nib_error *err) {
+    take_first(d);
+    const nib_status status = end(d, err);
+    if (status != NIB_OK) {
+        driver_drop(d);
+        return status;
+    }
+    if (d->now.later && d->now.order[0]->follows) {
+        driver_slot *s = d->now.order[0];
+        if (d->now.n_best == 0)
             NIB_TRY(take_logits(d, 0, s->n_row - 1, 1, d->logits, err));
         else
             driver_feed(s, d->best.ids, d->best.logits);
@@ -277,4 +340,9 @@ nib_status driver_answer(driver *d, const canceller *cancel, nib_error *err) {
     advance(d);
     tell_prompts(d);
     return NIB_OK;
+}
+
+nib_status driver_answer(driver *d, const canceller *cancel, nib_error *err) {
+    NIB_TRY(driver_start(d, cancel, err));
+    return driver_finish(d, err);
 }

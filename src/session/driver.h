@@ -5,6 +5,9 @@
  *
  *     driver_begin   driver_add*   ( driver_propose )   driver_run or driver_answer
  *
+ * With several devices, passes of different slots may be computed at the same time (step_links.n_pass): then
+ * driver_start and driver_finish are the halves of driver_answer.
+ *
  * driver_run gives the results to the caller. driver_answer gives the logits to the slots' answers, which
  * draw their next tokens (speculate.c says how several in one pass).
  *
@@ -32,6 +35,7 @@ typedef struct driver_slot {
     double begun;      /* time at which a row of the answer's prompt was first computed; 0: not yet */
     double first;      /* time of its first token */
     bool refused;      /* on_prompt has asked to end the answer */
+    bool busy;         /* it has rows in a pass that has started and not finished */
     /* of the current pass */
     int64_t n_row;    /* its rows; after a pass with proposals: those whose tokens were right */
     int64_t head_row; /* the first of these rows whose logits are needed */
@@ -47,6 +51,25 @@ typedef struct driver_best {
     float logits[DRIVER_MAX_BEST];
 } driver_best;
 
+enum { DRIVER_MAX_PASS = 8 };
+
+typedef struct driver_pass {
+    int n;                 /* slots with rows */
+    int64_t n_row;         /* their rows */
+    int64_t n_generated;   /* by_role: the generated ones */
+    int64_t n_decode;      /* the owner's: rows that produce tokens: of answers, and prompts' last ones */
+    bool decodes;          /* the owner's: no prompt has rows */
+    int32_t n_best;        /* number of a row's largest logits that the answers read; 0: all */
+    bool later;            /* its token is drawn after the pass */
+    double begun, seconds; /* when it started; time of the pass without drawing */
+    double drawn;          /* time of drawing */
+    int64_t n_proposed, n_right; /* proposed tokens, and those that were drawn */
+    driver_slot **order;         /* [n_slot]: slots with rows, in the order of `segments` */
+    segment *segments;           /* [n_slot] */
+    pass how;
+    step_parts parts;
+} driver_pass;
+
 typedef struct driver {
     engine_parts on;              /* set by the owner */
     int64_t n_draft, n_draft_min; /* maximum and minimum of a slot's proposals in a pass; set by the owner */
@@ -57,22 +80,15 @@ typedef struct driver {
      */
     float *logits; /* [n_vocab] */
     driver_best best;
-    /* the current pass */
-    int n;                       /* slots with rows */
-    int64_t n_row;               /* their rows */
-    int64_t n_generated;         /* by_role: the generated ones */
-    int32_t n_best;              /* number of a row's largest logits that the answers read; 0: all */
-    bool later;                  /* its token is drawn after the pass */
-    double seconds;              /* time of the pass without drawing */
-    double drawn;                /* time of drawing */
-    int64_t n_proposed, n_right; /* proposed tokens, and those that were drawn */
-    driver_slot **order;         /* [n_slot]: slots with rows, in the order of `segments` */
-    driver_slot **parted;        /* [n_slot]: scratch for ordering them */
-    segment *segments;           /* [n_slot] */
+    driver_slot **parted;                 /* [n_slot]: scratch for ordering slots */
+    driver_pass now;                      /* the one that is made, or has finished */
+    driver_pass started[DRIVER_MAX_PASS]; /* [n_started], the oldest first; then unused ones */
+    int n_started, max_started;
 } driver;
 
-/* Allocates memory for passes of at most n_slot slots. The rest is zero; the owner sets `on`. */
-nib_status driver_open(driver *d, int32_t n_slot, nib_error *err);
+/* Allocates memory for passes of at most n_slot slots, of which n_pass are computed at the same time. The
+ * rest is zero; the owner sets `on`. */
+nib_status driver_open(driver *d, int32_t n_slot, int n_pass, nib_error *err);
 void driver_close(driver *d); /* zeroed is fine; the slots are the owner's */
 /* Opens the draft model in the engine `with` (draft_model_open), unless it is NULL or nothing can be proposed
  * for the model of `target`. */
@@ -101,6 +117,13 @@ nib_status driver_propose(driver *d, nib_error *err);
 nib_status driver_run(driver *d, const pass *how, nib_error *err);
 /* The same, for slots that have an answer. cancel: may be NULL. */
 nib_status driver_answer(driver *d, const canceller *cancel, nib_error *err);
+/* Starts the pass, whose slots are busy until it has finished; fewer than max_started have started. */
+nib_status driver_start(driver *d, const canceller *cancel, nib_error *err);
+/* Finishes the pass that has started first, which is `now` then. After an error none has started any more:
+ * their sequences have not advanced. */
+nib_status driver_finish(driver *d, nib_error *err);
+/* Ends all that have started, as if they had not. */
+void driver_drop(driver *d);
 /* Draws the answer's next token from the logits of the sequence's last one. */
 void driver_feed(driver_slot *s, const int32_t *ids, const float *logits);
 

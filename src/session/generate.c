@@ -33,11 +33,12 @@ static nib_status compute(nib_session *s, const canceller *cancel, nib_error *er
     if (decodes)
         NIB_TRY(driver_propose(d, err));
     NIB_TRY(driver_answer(d, cancel, err));
-    s->logits_valid = d->later && d->n_best == 0;
+    s->logits_valid = d->now.later && d->now.n_best == 0;
     if (decodes)
-        draft_cost_note(&d->cost, d->n_row, d->seconds);
-    if (decodes && d->n_proposed == 0) { /* the time of a token; others would say less about the next run */
-        r->token_s += d->seconds;
+        draft_cost_note(&d->cost, d->now.n_row, d->now.seconds);
+    if (decodes &&
+        d->now.n_proposed == 0) { /* the time of a token; others would say less about the next run */
+        r->token_s += d->now.seconds;
         r->token_n++;
     }
     return NIB_OK;

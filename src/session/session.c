@@ -21,7 +21,7 @@ static nib_status take_tables(nib_session *s, int64_t n_ctx, nib_error *err) {
 
 static nib_status open_all(nib_session *s, kv_formats kv, int64_t n_ctx, nib_error *err) {
     NIB_TRY(take_tables(s, n_ctx, err));
-    NIB_TRY(driver_open(&s->driver, 1, err));
+    NIB_TRY(driver_open(&s->driver, 1, 1, err));
     int32_t *tokens = (int32_t *)(s->driver.logits + model_hparams(s->driver.on.m)->n_vocab);
     sequence_memory memory;
     NIB_TRY(engine_sequence_memory(s->engine, kv, &memory, err));

@@ -10,8 +10,8 @@
 static int look(driver *d) {
     const bool by_role = d->on.step->backend->by_role;
     int n_ask = 0;
-    for (int i = 0; i < d->n; i++) {
-        driver_slot *s = d->order[i];
+    for (int i = 0; i < d->now.n; i++) {
+        driver_slot *s = d->now.order[i];
         draft *to = &s->draft;
         if (by_role && s->of.n < s->generated) /* the last row of a prompt */
             continue;
@@ -29,18 +29,18 @@ static int look(driver *d) {
 
 /* Chooses how many of them are rows of the pass. */
 static void choose(driver *d, double each) {
-    draft_pass p = {.n_token = d->n};
-    for (int i = 0; i < d->n; i++) {
-        driver_slot *s = d->order[i];
+    draft_pass p = {.n_token = d->now.n};
+    for (int i = 0; i < d->now.n; i++) {
+        driver_slot *s = d->now.order[i];
         draft *to = &s->draft;
         to->n = NUM_MIN(to->n, driver_rows_left(d, s));
-        p.n_row = d->n_row;
+        p.n_row = d->now.n_row;
         p.each = to->kind == DRAFT_MODEL ? each : 0;
         p.n_token += draft_choose(to, &d->cost, d->n_draft_min, &p);
         p.seconds += p.each * (double)to->n;
         s->n_row += to->n;
-        d->n_row += to->n;
-        d->n_generated += to->n;
+        d->now.n_row += to->n;
+        d->now.n_generated += to->n;
     }
 }
 
@@ -61,8 +61,8 @@ nib_status driver_propose(driver *d, nib_error *err) {
     const int n_ask = look(d);
     choose(d, d->draft_model ? draft_model_cost(d->draft_model, n_ask) : 0);
     if (n_ask > 0)
-        NIB_TRY(draft_model_follow(d->draft_model, d->order, d->n, err));
-    for (int i = 0; i < d->n; i++)
-        sequence_propose(&d->order[i]->of, d->order[i]->draft.tokens, d->order[i]->draft.n);
+        NIB_TRY(draft_model_follow(d->draft_model, d->now.order, d->now.n, err));
+    for (int i = 0; i < d->now.n; i++)
+        sequence_propose(&d->now.order[i]->of, d->now.order[i]->draft.tokens, d->now.order[i]->draft.n);
     return NIB_OK;
 }
