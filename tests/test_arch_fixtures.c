@@ -155,6 +155,7 @@ static const spelling spellings[] = {
       "\"moe_layer_freq\": [0, 1, 1, 1], \"unused2\""}},
     {"deepseek_v3",
      {"\"model_type\": \"deepseek_v3\"", "\"model_type\": \"kimi_k2\"", "\"architectures\"", "\"unused\""}},
+    {"deepseek_v4", {"\"n_shared_experts\": 1", "\"n_shared_experts\": 2"}},
 };
 
 /* A folder with the fixture's weights and the changed configuration. */

@@ -66,9 +66,10 @@ const arch_desc arch_deepseek_v4 = {
         {HP_gate_limit, .hf = "swiglu_limit", .flags = K_DEFAULT, .value = 10},
         {HP_expert_score, .flags = K_DEFAULT, .value = SCORE_SQRT_SOFTPLUS},
         {HP_expert_norm, .flags = K_CONST, .value = 1}, {HP_n_expert, .flags = K_DEFAULT, .value = 256},
-        {HP_n_expert_used, .flags = K_DEFAULT, .value = 6}, {HP_n_shared, .flags = K_DEFAULT, .value = 1},
-        {HP_d_expert, .flags = K_DEFAULT, .value = 2048}, {HP_expert_scale, .flags = K_DEFAULT, .value = 1.5},
-        {HP_norm_eps, .flags = K_DEFAULT, .value = 1e-6},
+        {HP_n_expert_used, .flags = K_DEFAULT, .value = 6},
+        /* of the width of one expert, whatever their number is */
+        {HP_n_shared, .flags = K_CONST, .value = 1}, {HP_d_expert, .flags = K_DEFAULT, .value = 2048},
+        {HP_expert_scale, .flags = K_DEFAULT, .value = 1.5}, {HP_norm_eps, .flags = K_DEFAULT, .value = 1e-6},
         {HP_n_ctx_train, .flags = K_DEFAULT, .value = 1048576}),
     .only = ARCH_ONLY({"scoring_func", "sqrtsoftplus"}, {"hidden_act", "silu"}),
 };
