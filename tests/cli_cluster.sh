@@ -59,6 +59,7 @@ check "more ranks than places to cut" fails 2 "can be cut into at most" \
 check "devices of two kinds are refused" fails 2 "GPUs alone or processors alone" \
     run "$data/llama" --tokens 1 -n 1 --devices cpu,check
 check "a place that is none" fails 2 "numbers of GPUs or cpu" run "$data/llama" --tokens 1 -n 1 --devices cpu,
+check "a cap that is none" fails 2 "a cap as in" run "$data/llama" --tokens 1 -n 1 --devices cpu:,cpu
 check "a plan is refused by name" fails 2 "a plan's targets" \
     run "$data/llama" --tokens 1 -n 1 --devices cpu,cpu --mode a
 
@@ -70,6 +71,10 @@ else
         run "$tmp/large.gguf" --tokens 5,6,7 -n 4 -c 64 --no-stream --ram 74M
     check "two with the same cap have" fails 0 "" \
         run "$tmp/large.gguf" --tokens 5,6,7 -n 4 -c 64 --no-stream --ram 74M --devices cpu,cpu
+    check "caps of their own: the larger one takes what the smaller one cannot" fails 0 "" \
+        run "$tmp/large.gguf" --tokens 5,6,7 -n 4 -c 64 --no-stream --ram 50M --devices cpu:104M,cpu
+    check "in either order" fails 0 "" \
+        run "$tmp/large.gguf" --tokens 5,6,7 -n 4 -c 64 --no-stream --devices cpu:50M,cpu:104M
     check "a rank's cap that is too small" fails 3 "" \
         run "$tmp/large.gguf" --tokens 5,6,7 -n 4 -c 64 --no-stream --ram 30M --devices cpu,cpu
 fi

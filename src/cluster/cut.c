@@ -23,9 +23,10 @@ typedef struct search {
     bool *can;    /* [n_block + 1] */
 } search;
 
-static double cost_of(const search *s, int first, int end) {
+static double cost_of(const search *s, int rank, int first, int end) {
+    const uint64_t cap = s->q->caps[rank];
     const double held = s->held[end] - s->held[first] + (end == s->n_block && first > 0 ? s->tied : 0);
-    const double over = s->q->cap == UINT64_MAX ? 0 : fmax(held - (double)s->q->cap, 0);
+    const double over = cap == UINT64_MAX ? 0 : fmax(held - (double)cap, 0);
     return s->read[end] - s->read[first] + NOT_RESIDENT * over;
 }
 
@@ -52,7 +53,7 @@ static void extend(search *s, int rank) {
         *best = INFINITY;
         for (int first = rank > 0 ? 1 : 0; first < (rank > 0 ? end : 1) && s->can[end]; first++) {
             const double before = rank > 0 ? s->best[(rank - 1) * n + first] : 0;
-            const double all = fmax(before, cost_of(s, first, end));
+            const double all = fmax(before, cost_of(s, rank, first, end));
             if (all < *best) {
                 *best = all;
                 s->from[rank * n + end] = first;

@@ -11,8 +11,9 @@ typedef struct cluster_stage {
 typedef struct cluster_cut_question {
     const layout *layout; /* of the whole model */
     int n_rank;
-    uint64_t cap; /* bytes of weights and of keys and values that a rank holds; UINT64_MAX: no bound */
-    uint64_t kv;  /* bytes of the keys and values of all layers */
+    const uint64_t *caps; /* [n_rank]: bytes of weights and of keys and values that a rank holds; UINT64_MAX:
+                             no bound */
+    uint64_t kv;          /* bytes of the keys and values of all layers */
 } cluster_cut_question;
 
 /* Cuts the blocks into n_rank stages. A row passes all stages. When ranks work on different rows at the

@@ -51,11 +51,15 @@ static nib_status share_sizes(const engine_core *whole, shared *s, nib_error *er
     return NIB_OK;
 }
 
-static nib_status cut(const engine_core *whole, const nib_engine_options *o, int n_rank, cluster_stage *out,
-                      nib_error *err) {
-    const uint64_t cap = whole->kind->tier == NIB_TIER_VRAM ? o->vram : o->ram;
-    cluster_cut_question q = {
-        .layout = whole->layout, .n_rank = n_rank, .cap = sizes_beside_rows(whole, cap)};
+static nib_status cut(const engine_core *whole, const nib_engine_options *o, const cluster_places *places,
+                      cluster_stage *out, nib_error *err) {
+    uint64_t caps[CLUSTER_MAX_RANK];
+    for (int i = 0; i < places->n; i++) {
+        nib_engine_options own = *o;
+        cluster_place_cap(&places->place[i], &own);
+        caps[i] = sizes_beside_rows(whole, whole->kind->tier == NIB_TIER_VRAM ? own.vram : own.ram);
+    }
+    cluster_cut_question q = {.layout = whole->layout, .n_rank = places->n, .caps = caps};
     NIB_TRY(sessions_bytes(whole, whole->resolved.formats, whole->resolved.n_ctx, &q.kv, err));
     return cluster_cut(&q, out, err);
 }
@@ -69,7 +73,7 @@ static nib_status decide(const char *name, const cluster_places *places, shared 
     if (status == NIB_OK)
         status = share_sizes(&whole, s, err);
     if (status == NIB_OK)
-        status = cut(&whole, &s->options, places->n, stages, err);
+        status = cut(&whole, &s->options, places, stages, err);
     if (status == NIB_OK && !(s->model = mem_strdup(whole.path)))
         status = nib_fail_nomem(err, strlen(whole.path), "a model's path");
     core_close(&whole);
@@ -92,6 +96,7 @@ static nib_status open_ranks(const char *name, const nib_engine_options *options
     const engine_internal with = {.stage_first = s->ranks[0].stage.first,
                                   .stage_end = s->ranks[0].stage.end,
                                   .gpu = NUM_MAX(places->place[0].gpu, 0)};
+    cluster_place_cap(&places->place[0], &s->options);
     nib_status status = engine_open(s->model, &s->options, &with, &e, err);
     if (status == NIB_OK)
         status = pipeline_join(p, e, err);
@@ -115,6 +120,7 @@ nib_status nib_engine_open(const char *name, const nib_engine_options *options, 
         nib_engine_options one = *options;
         const engine_internal with = {.gpu = NUM_MAX(places.place[0].gpu, 0)};
         one.backend = places.place[0].backend;
+        cluster_place_cap(&places.place[0], &one);
         return engine_open_planned(name, &one, &with, out, err);
     }
     shared *s = mem_calloc(1, sizeof *s);

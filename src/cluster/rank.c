@@ -63,6 +63,7 @@ static nib_status open_stage(rank *r, const cluster_setup *s, nib_error *err) {
     const cluster_stage stage = s->ranks[r->number].stage;
     const engine_internal with = {.stage_first = stage.first, .stage_end = stage.end};
     nib_engine_options options = s->options;
+    cluster_place_cap(&s->ranks[r->number].place, &options);
     options.log = r->log;
     options.user = r->user;
     NIB_TRY(engine_open(s->model, &options, &with, &r->engine, err));
