@@ -327,9 +327,9 @@ typedef struct nib_hardware_options {
  * "l3"}, "ram" {"total", "available" (bytes), "read_gb_s_1", "read_gb_s"}, "gpus" [{"name", "compute", "sm",
  * "memory" (bytes)}]; and the rates as stored, each RATE = {"best", "median", "worst"}: "memory"
  * [{"threads", "read"}] (bytes a second), "disk" {"folder", "ring", "direct", "rates" [{"depth", "block",
- * "read"}]} (no rates where no file can be written), "threads" and "products" [{"bits" (0: f16), "asym",
- * "one_row", "two_rows" (bytes of weights a second), "many_rows" (multiply-adds a second)}], "pack" (bytes a
- * second of one thread), "barrier_s" (of all threads), "seconds" (that measuring took). */
+ * "read"}]} (none where no file can be written), "threads" and "products" [{"bits" (0: f16), "asym",
+ * "one_row", "two_rows" (bytes of weights/s), "many_rows" (multiply-adds/s)}], "attention" [{"bits" (of keys
+ * and values), "one_thread", "all_threads"}], "pack" (one thread), "barrier_s", "seconds" (of measuring). */
 NIB_API nib_status nib_hardware(const nib_hardware_options *options, char **json, nib_error *err);
 
 /* The kernel map: the fastest strategy for each of a model's products on this machine, with weights that are

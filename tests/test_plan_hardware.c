@@ -42,6 +42,8 @@ static hardware sample(void) {
                                .many_rows = {2e11, 1e11, 1e11}}},
                   .n_kernel = 3,
                   .n_thread = 2,
+                  .attend = {{16, {8e9, 8e9, 8e9}, {9e9, 9e9, 9e9}}, {4, {2e9, 2e9, 1e9}, {4e9, 4e9, 4e9}}},
+                  .n_attend = 2,
                   .pack = {3e9, 2e9, 1e9},
                   .barrier_s = 2e-6,
                   .seconds = 4};
@@ -62,11 +64,35 @@ static void kept_and_read(void **state) {
     assert_memory_equal(&back.memory, &h.memory, sizeof h.memory);
     assert_memory_equal(&back.disk, &h.disk, sizeof h.disk);
     assert_memory_equal(&back.kernels, &h.kernels, sizeof h.kernels);
-    assert_true(back.link == h.link);
+    assert_memory_equal(&back.attend, &h.attend, sizeof h.attend);
+    assert_true(back.link == h.link && back.n_attend == 2);
     assert_true(back.ring && !back.direct && back.barrier_s == h.barrier_s && back.n_thread == 2);
     machine other = here;
     other.n_core = 4;
     assert_int_equal(hardware_load(path, &other, &back, &err), NIB_E_NOTFOUND);
+}
+
+/* A profile of before attention was measured is read, and its rates are guesses. */
+static void older_profile(void **state) {
+    (void)state;
+    const char *path = temp_path("older.json");
+    hardware h = sample(), back;
+    char *text, *at;
+    nib_error err = {NIB_OK, ""};
+    h.n_attend = 0;
+    assert_int_equal(hardware_print(&here, &h, &text, NULL), NIB_OK);
+    assert_non_null(at = strstr(text, "\"attention\""));
+    at[1] = 'x'; /* no such key */
+    FILE *out = fopen(path, "w");
+    fputs(text, out);
+    fclose(out);
+    mem_free(text);
+    if (hardware_load(path, &here, &back, &err))
+        fail_msg("%s", err.message);
+    plan_rates r;
+    plan_rates_of(&back, &here, 2, 1 << 20, 1 << 18, &r);
+    assert_int_equal(back.n_attend, 0);
+    assert_true(r.attend[PLAN_KV_HALVES] == 0.75 * 20e9 && r.attend[PLAN_KV_CODES_4] == 3e9);
 }
 
 static void damage(void **state) {
@@ -76,6 +102,7 @@ static void damage(void **state) {
                                            {"\"bits\": 8", "\"bits\": 9"},
                                            {"\"block\": 4096", "\"block\": \"many\""},
                                            {"\"nibble_hardware\": 1", "\"nibble_hardware\": 2"},
+                                           {"\"bits\": 16", "\"bits\": 17"},
                                            {"\"products\"", "\"prodigals\""}};
     const char *path = temp_path("damaged.json");
     char *text;
@@ -110,8 +137,10 @@ static void rates(void **state) {
     assert_true(r.one_row[4] == 16e9 && r.one_row[5] == 16e9 && r.one_row[8] == 20e9);
     assert_true(r.two_slices == 1.6);
     assert_true(fabs(r.asym - 1.25) < 1e-9);
+    assert_true(r.attend[PLAN_KV_HALVES] == 9e9 && r.attend[PLAN_KV_CODES_4] == 4e9);
+    assert_true(r.attend[PLAN_KV_CODES_8] == 3e9); /* a guess, by threads */
     plan_rates_of(&h, &here, 1, 1 << 20, 1 << 20, &r);
-    assert_true(r.one_row[8] == 10e9);
+    assert_true(r.one_row[8] == 10e9 && r.attend[PLAN_KV_HALVES] == 8e9);
     hardware own = h; /* one thread has more than half of the rate of two, where memory is the limit */
     own.kernels[0].one_thread = (rate){16e9, 15e9, 15e9};
     plan_rates_of(&own, &here, 1, 1 << 20, 1 << 20, &r);
@@ -124,7 +153,7 @@ static void rates(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(kept_and_read), cmocka_unit_test(damage),
-                                       cmocka_unit_test(rates)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(kept_and_read), cmocka_unit_test(older_profile),
+                                       cmocka_unit_test(damage), cmocka_unit_test(rates)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -509,7 +509,9 @@ static void processor_attends(void **state) {
         {1e12, 0, false, 8, 10}, {1e12, 100e9, true, 8, 10}, {1e12, 25e9, true, 0, 0}, {60e9, 1, true, 0, 0}};
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
         r.at[PLACE_RAM].read = cases[i].ram;
-        r.attend_codes = cases[i].attend;
+        r.attend[PLAN_KV_HALVES] = cases[i].ram;
+        r.attend[PLAN_KV_CODES_4] = cases[i].attend;
+        q.kv = cases[i].codes ? PLAN_KV_CODES_4 : PLAN_KV_HALVES;
         for (int b = 1; b < N - 1; b++)
             blocks[b].newest = cases[i].codes ? 4096 : 0;
         q.newest = cases[i].codes ? 10 * 4096 : 0;

@@ -6,6 +6,7 @@
 #include "base/num.h"
 #include "base/read_queue.h"
 #include "base/thread.h"
+#include "measure/attend_rates.h"
 #include "measure/gpu.h"
 #include "measure/trial.h"
 
@@ -269,18 +270,14 @@ static nib_status measure_width(trial *t, pool *threads, pool *one, int bits, bo
     return NIB_OK;
 }
 
-static nib_status measure_kernels(const machine *m, const hardware_options *o, pool *threads, double seconds,
+static nib_status measure_kernels(const hardware_options *o, pool *threads, uint64_t n_byte, double seconds,
                                   hardware *out, nib_error *err) {
     static const struct {
         int bits;
         bool asym;
     } widths[] = {{8, false}, {6, false}, {4, false}, {3, false}, {4, true}};
-    const uint64_t n_byte = trial_bytes(m->l3, m->ram_free, (uint64_t)1 << 30);
     pool *one;
     trial *t = NULL;
-    out->n_thread = pool_size(threads);
-    if (n_byte == 0)
-        return NIB_OK; /* the list is full: defaults are used */
     NIB_TRY(pool_open(1, &one, err));
     nib_status status = trial_open(kernels_table(), threads, n_byte, o->cancel, &t, err);
     const int n_width = NUM_COUNT(widths);
@@ -376,7 +373,13 @@ nib_status hardware_measure(const machine *m, const hardware_options *o, hardwar
     NIB_TRY(measure_memory(m, o, 0.12 * all, out, err));
     NIB_TRY(tell(o, 60, err));
     NIB_TRY(pool_open(m->n_core, &threads, err));
-    nib_status status = measure_kernels(m, o, threads, 0.3 * all, out, err);
+    const uint64_t n_byte = trial_bytes(m->l3, m->ram_free, (uint64_t)1 << 30);
+    nib_status status = NIB_OK;
+    out->n_thread = pool_size(threads);
+    if (n_byte > 0) /* else little memory is free: defaults are used */
+        status = measure_kernels(o, threads, n_byte, 0.27 * all, out, err);
+    if (status == NIB_OK && n_byte > 0)
+        status = attend_rates_measure(threads, n_byte, 0.1 * all, o->cancel, out, err);
     if (status == NIB_OK)
         status = measure_pack(o, 0.05 * all, out, err);
     if (status == NIB_OK)

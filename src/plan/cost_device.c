@@ -124,11 +124,6 @@ static void add_block(const plan_question *q, const plan_decision *d, int b, dev
     w->disk += part * (d->packed || !own->bytes ? 1 : (double)own->file_bytes / (double)own->bytes);
 }
 
-/* Bytes of keys and values a second to which the processor attends. */
-static double attend_rate(const plan_question *q) {
-    return q->device->newest ? q->rates.attend_codes : q->rates.at[PLACE_RAM].read;
-}
-
 static device_work work_of(const plan_question *q, const plan_decision *d) {
     const double positions = (double)q->n_prompt + (double)q->n_gen / 2;
     const double cache = (double)d->cache->position * positions;
@@ -143,7 +138,8 @@ static device_work work_of(const plan_question *q, const plan_decision *d) {
     w.gpu_s += cache * (1 - here) / q->rates.at[PLACE_GPU].read;
     w.link += cache * part.staged;
     w.ram += cache * here + w.link;
-    w.cpu_s += cache * part.in_place / q->rates.at[PLACE_RAM].read + cache * part.attended / attend_rate(q);
+    w.cpu_s += cache * part.in_place / q->rates.at[PLACE_RAM].read +
+               cache * part.attended / q->rates.attend[q->device->kv];
     return w;
 }
 

@@ -118,6 +118,7 @@ typedef struct homes_question {
     uint64_t n_page_each;         /* pages of the longest sequence; 0: all */
     bool stages;                  /* layers that the GPU computes may have their keys and values in host
                                      memory, from where they come for each pass */
+    int kv;                       /* PLAN_KV_: their width */
     bool attends;                 /* or where the processor attends for generated rows */
     uint64_t session;             /* bytes of sequences besides their pages */
     uint64_t n_table, newest;     /* with codes: sequences that have memory, and bytes of a page of the newest

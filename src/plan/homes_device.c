@@ -196,8 +196,7 @@ static pass_bytes bytes_of(const homes_question *q, const homes_split *s) {
 static double seconds_of_pass(const homes_question *q, const plan_rates *r, const homes_split *s, int n) {
     const pass_bytes all = bytes_of(q, s);
     const double here = n > 0 ? all.kv * n / s->n_staged : 0;
-    const double host =
-        n > 0 ? here / (q->newest ? r->attend_codes : r->at[PLACE_RAM].read) + n * ATTEND_TURN : 0;
+    const double host = n > 0 ? here / r->attend[q->kv] + n * ATTEND_TURN : 0;
     const double ram = r->at[PLACE_RAM].read > 0 ? (all.weights + all.kv) / r->at[PLACE_RAM].read : 0;
     return NUM_MAX((all.weights + all.kv - here) / r->at[PLACE_RAM].to[PLACE_GPU] + host, ram);
 }

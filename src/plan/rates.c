@@ -14,6 +14,7 @@
 #define GUESS_DISK_WAIT 1e-4
 #define DISK_TURN       4e-5 /* fitted to the runs of a sweep on 2 cores: docs/budget.md */
 #define GUESS_PACK      1e9
+#define ATTEND_SHARE    0.75 /* of RAM's rate, which attention over halves reaches */
 /* Bytes of kv4 to which a thread attends in a second, one head for each head of keys: 1.5 GB with AVX2 (a
  * core of an EPYC), about twice as much with AVX-512. */
 #define GUESS_ATTEND    1.5e9
@@ -163,10 +164,23 @@ static void measured_rates(const hardware *h, uint64_t page, uint64_t part, plan
         out->op_s = h->barrier_s + OP_WORK;
 }
 
+/* Where attention was not measured: over halves memory is the limit, over codes the threads are. */
+static void attend_rates(const hardware *h, plan_rates *out) {
+    static const int bits[PLAN_KV_WIDTHS] = {16, 8, 4};
+    const double ram = out->at[PLACE_RAM].read;
+    for (int w = 0; w < PLAN_KV_WIDTHS; w++) {
+        out->attend[w] = w ? NUM_MIN(GUESS_ATTEND * out->n_thread, ram) : ATTEND_SHARE * ram;
+        for (int i = 0; h && i < h->n_attend; i++)
+            if (h->attend[i].bits == bits[w])
+                out->attend[w] =
+                    NUM_MIN(h->attend[i].one_thread.best * out->n_thread, h->attend[i].all_threads.best);
+    }
+}
+
 void plan_rates_of(const hardware *h, const machine *m, int n_thread, uint64_t page, uint64_t part,
                    plan_rates *out) {
     guess(m, n_thread, out);
     if (h)
         measured_rates(h, page, part, out);
-    out->attend_codes = NUM_MIN(GUESS_ATTEND * n_thread, out->at[PLACE_RAM].read);
+    attend_rates(h, out);
 }

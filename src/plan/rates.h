@@ -6,6 +6,7 @@
 #include "base/place.h"
 
 enum { PLAN_BITS = 9, PLAN_DISK = 8 };
+enum { PLAN_KV_HALVES, PLAN_KV_CODES_8, PLAN_KV_CODES_4, PLAN_KV_WIDTHS }; /* of keys and values */
 
 /* Of a place (base/place.h), in bytes a second; 0: it does not happen. */
 typedef struct place_rates {
@@ -18,8 +19,7 @@ typedef struct plan_rates {
     int n_thread, n_core;
     bool guessed; /* nothing was measured on this machine */
     place_rates at[PLACES];
-    double attend_codes; /* of keys and values in codes, to which rows of many sequences attend; in halves
-                            memory is the limit */
+    double attend[PLAN_KV_WIDTHS]; /* of keys and values, to which rows of many sequences attend */
     double disk_file; /* bytes a second from the disk to RAM, of the model's files: parts of pages; a packed
                          file is read in whole pages, at the rate of the link */
     struct {

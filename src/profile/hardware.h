@@ -10,7 +10,7 @@
 #include "profile/machine.h"
 #include "base/rate.h"
 
-enum { HARDWARE_MEMORY = 12, HARDWARE_DISK = 16, HARDWARE_KERNELS = 10 };
+enum { HARDWARE_MEMORY = 12, HARDWARE_DISK = 16, HARDWARE_KERNELS = 10, HARDWARE_ATTEND = 3 };
 
 typedef struct hardware_memory {
     int n_thread;
@@ -35,6 +35,13 @@ typedef struct hardware_kernel {
     rate many_rows;  /* multiply-adds a second, with 512 rows */
 } hardware_kernel;
 
+/* Attention of rows of many sequences over keys and values of `bits` (16: f16), with a head of queries for
+ * each head of keys. */
+typedef struct hardware_attend {
+    int bits;
+    rate one_thread, all_threads; /* bytes of keys and values a second */
+} hardware_attend;
+
 typedef struct hardware {
     hardware_memory memory[HARDWARE_MEMORY];
     int n_memory;
@@ -45,7 +52,9 @@ typedef struct hardware {
     bool direct;      /* reads bypass the page cache */
     hardware_kernel kernels[HARDWARE_KERNELS];
     int n_kernel;
-    int n_thread;     /* threads of `kernels` */
+    int n_thread; /* threads of `kernels`, and of `attend` */
+    hardware_attend attend[HARDWARE_ATTEND];
+    int n_attend;     /* 0: not measured, as in older profiles */
     rate pack;        /* bytes a second that one thread packs from a file's order */
     double link;      /* bytes a second from RAM to the first GPU; 0: there is none */
     double gpu_read;  /* bytes a second that the GPU reads of its memory; 0: unknown */

@@ -52,6 +52,15 @@ static json_t *kernels_json(const hardware *h) {
     return list;
 }
 
+static json_t *attend_json(const hardware *h) {
+    json_t *list = json_array();
+    for (int i = 0; i < h->n_attend; i++)
+        json_array_append_new(list, json_pack("{s:i, s:o, s:o}", "bits", h->attend[i].bits, "one_thread",
+                                              rate_json(&h->attend[i].one_thread), "all_threads",
+                                              rate_json(&h->attend[i].all_threads)));
+    return list;
+}
+
 /* A number; 0 (unknown) becomes null. */
 static json_t *known_json(double v) {
     return v > 0 ? json_real(v) : json_null();
@@ -60,12 +69,12 @@ static json_t *known_json(double v) {
 nib_status hardware_print(const machine *m, const hardware *h, char **text, nib_error *err) {
     const size_t lost = jsonx_lost();
     json_t *key = profile_machine_key(m);
-    json_t *doc =
-        json_pack("{s:i, s:o, s:f, s:o, s:o, s:i, s:o, s:o, s:f, s:n, s:o, s:o, s:o}", "nibble_hardware",
-                  VERSION, "machine", key, "seconds", h->seconds, "memory", memory_json(h), "disk",
-                  disk_json(h), "threads", h->n_thread, "products", kernels_json(h), "pack",
-                  rate_json(&h->pack), "barrier_s", h->barrier_s, "gpus", "link", known_json(h->link),
-                  "gpu_read", known_json(h->gpu_read), "gpu_macs", known_json(h->gpu_macs));
+    json_t *doc = json_pack("{s:i, s:o, s:f, s:o, s:o, s:i, s:o, s:o, s:o, s:f, s:n, s:o, s:o, s:o}",
+                            "nibble_hardware", VERSION, "machine", key, "seconds", h->seconds, "memory",
+                            memory_json(h), "disk", disk_json(h), "threads", h->n_thread, "products",
+                            kernels_json(h), "attention", attend_json(h), "pack", rate_json(&h->pack),
+                            "barrier_s", h->barrier_s, "gpus", "link", known_json(h->link), "gpu_read",
+                            known_json(h->gpu_read), "gpu_macs", known_json(h->gpu_macs));
     return profile_text(jsonx_built(doc, lost), text, err);
 }
 
@@ -155,6 +164,20 @@ static nib_status read_kernels(const json_t *all, hardware *out, nib_error *err)
     return NIB_OK;
 }
 
+static nib_status read_attend(const json_t *all, hardware *out, nib_error *err) {
+    const json_t *list;
+    if (!json_object_get(all, "attention")) /* missing in older profiles */
+        return NIB_OK;
+    NIB_TRY(read_list(all, "attention", HARDWARE_ATTEND, &list, &out->n_attend, err));
+    for (int i = 0; i < out->n_attend; i++) {
+        const json_t *one = json_array_get(list, (size_t)i);
+        NIB_TRY(read_int(one, "bits", 4, 16, &out->attend[i].bits, err));
+        NIB_TRY(read_rate(one, "one_thread", &out->attend[i].one_thread, err));
+        NIB_TRY(read_rate(one, "all_threads", &out->attend[i].all_threads, err));
+    }
+    return NIB_OK;
+}
+
 static nib_status read_all(const json_t *all, const machine *m, hardware *out, nib_error *err) {
     int version = 0;
     NIB_TRY(read_int(all, "nibble_hardware", VERSION, VERSION, &version, err));
@@ -176,6 +199,7 @@ static nib_status read_all(const json_t *all, const machine *m, hardware *out, n
             NIB_TRY(profile_read_number(all, gpu[i].key, 1, gpu[i].to, err));
     NIB_TRY(read_memory(all, out, err));
     NIB_TRY(read_disk(all, out, err));
+    NIB_TRY(read_attend(all, out, err));
     return read_kernels(all, out, err);
 }
 

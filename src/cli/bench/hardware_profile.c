@@ -46,6 +46,11 @@ void hardware_profile_print(const json_t *doc) {
         printf("%-14s %8.2f GB/s of weights with one row, %.2f with two; %.0f G multiply-adds/s with many\n",
                what, best_of(one, "one_row"), best_of(one, "two_rows"), best_of(one, "many_rows"));
     }
+    json_array_foreach(json_object_get(doc, "attention"), i, one) {
+        snprintf(what, sizeof what, "attention, %lld", field_int(one, "bits"));
+        printf("%-14s %8.2f GB/s of keys and values of so many bits, %.2f with one thread\n", what,
+               best_of(one, "all_threads"), best_of(one, "one_thread"));
+    }
     print_rate("packing", json_object_get(doc, "pack"), "GB/s of one thread");
     if (json_is_number(json_object_get(doc, "link")))
         printf("%-14s %.2f GB/s from RAM to the GPU\n", "link",

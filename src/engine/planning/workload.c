@@ -16,7 +16,6 @@
 #include <string.h>
 
 enum { FEW = 64, FREE_SHARE = 8, SPARE_LAYERS = 2 };
-#define ATTEND_SHARE 0.75 /* of RAM's rate, which the processor's attention reaches */
 
 /* Of numbers of rows with the same speed the first is chosen: large cells have fewer barriers. */
 static const int batches[] = {128, 64, 48, 32, 24, 16, 12, 8, 4, 2, 1};
@@ -71,7 +70,7 @@ static void set_rates(const planning *f, facts *out) {
     out->rates.up = out->rates.down_kv = out->rates.down_stream = r->at[PLACE_RAM].to[PLACE_GPU];
     out->rates.product_prompt = out->rates.product_token = out->rates.attend_prompt = 2 * r->vram_macs;
     out->rates.attend_token = out->rates.hbm = r->at[PLACE_GPU].read;
-    out->rates.host_attend = f->q.device->newest ? r->attend_codes : ATTEND_SHARE * r->at[PLACE_RAM].read;
+    out->rates.host_attend = r->attend[f->q.device->kv];
     out->rates.ram = r->at[PLACE_RAM].read;
     out->rates.pack = 0;
 }

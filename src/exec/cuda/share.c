@@ -187,6 +187,9 @@ static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, hom
                              recurrent states */
                           .one_cache = is_coded || model_state_bytes(m) > 0 || !attention.width,
                           .stages = attention.stores,
+                          .kv = !is_coded                      ? PLAN_KV_HALVES
+                                : c->setup.kv.type == TYPE_KV8 ? PLAN_KV_CODES_8
+                                                               : PLAN_KV_CODES_4,
                           .attends = attention.width && attention.is_alone};
     find_capacity(c, cap, q);
     q->activations = gpu_workspace_device_bytes(c, rows);
