@@ -434,42 +434,22 @@ size_t fake_cuda_peak(void) {
 const char *fake_cuda_wrong(void) {
     return fake.wrong;
 }
-long fake_cuda_replayed(void) {
-    return fake.n_replayed;
-}
-long fake_cuda_fetched_first(void) {
-    return fake.n_fetched_first;
-}
-long fake_cuda_fetched(void) {
-    return fake.n_fetched;
-}
-long fake_cuda_taken(void) {
-    return fake.n_taken;
-}
-long fake_cuda_wide(void) {
-    return fake.n_wide;
-}
-long fake_cuda_batch(void) {
-    return fake.n_batch;
-}
-long fake_cuda_sparse(void) {
-    return fake.n_sparse;
-}
-long fake_cuda_embedded(void) {
-    return fake.n_embedded;
-}
-long fake_cuda_sampled(void) {
-    return fake.n_sampled;
-}
-long fake_cuda_short(void) {
-    return fake.n_short;
-}
-long fake_cuda_prompt(void) {
-    return fake.n_prompt;
-}
-long fake_cuda_moved(void) {
-    return fake.n_moved;
-}
+#define COUNT(name)                                                                                          \
+    long fake_cuda_##name(void) {                                                                            \
+        return fake.n_##name;                                                                                \
+    }
+COUNT(replayed)
+COUNT(fetched_first)
+COUNT(fetched)
+COUNT(taken)
+COUNT(wide)
+COUNT(batch)
+COUNT(sparse)
+COUNT(embedded)
+COUNT(sampled)
+COUNT(short)
+COUNT(prompt)
+COUNT(moved)
 size_t fake_cuda_sent(void) {
     return fake.n_sent;
 }
