@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdalign.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -42,6 +43,27 @@ static int open_regular(const char *path, unsigned flags, bool *direct) {
     return fd;
 }
 
+/* Takes fd over, also if it fails. */
+static nib_status wrap(int fd, const char *path, unsigned flags, bool direct, const struct stat *info,
+                       file **out, nib_error *err) {
+    file *f = mem_calloc(1, sizeof *f);
+    char *copy = mem_strdup(path);
+    if (!f || !copy) {
+        mem_free(f);
+        mem_free(copy);
+        close(fd);
+        return nib_fail_nomem(err, sizeof *f, "a file");
+    }
+    f->fd = fd;
+    f->flags = flags;
+    f->size = (uint64_t)info->st_size;
+    f->changed = (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec;
+    f->path = copy;
+    atomic_init(&f->direct, direct);
+    *out = f;
+    return NIB_OK;
+}
+
 nib_status file_open(const char *path, unsigned flags, file **out, nib_error *err) {
     bool direct;
     int fd = open_regular(path, flags, &direct);
@@ -58,22 +80,38 @@ nib_status file_open(const char *path, unsigned flags, file **out, nib_error *er
         return nib_fail(err, NIB_E_MODEL, "%s: expected a regular file, found %s", path,
                         S_ISDIR(info.st_mode) ? "a folder" : "something else");
     }
-    file *f = mem_calloc(1, sizeof *f);
-    char *copy = mem_strdup(path);
-    if (!f || !copy) {
-        mem_free(f);
-        mem_free(copy);
+    return wrap(fd, path, flags, direct, &info, out, err);
+}
+
+/* Makes a file there, without a name, of n_byte bytes. Returns -1 with errno. */
+static int make_nameless(char *path, uint64_t n_byte, bool *direct) {
+    int fd = mkostemp(path, O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    unlink(path);
+    int code = fault_hit(FAULT_WRITE) ? ENOSPC : posix_fallocate(fd, 0, (off_t)n_byte);
+    if (code) {
         close(fd);
-        return nib_fail_nomem(err, sizeof *f, "a file");
+        errno = code;
+        return -1;
     }
-    f->fd = fd;
-    f->flags = flags;
-    f->size = (uint64_t)info.st_size;
-    f->changed = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
-    f->path = copy;
-    atomic_init(&f->direct, direct);
-    *out = f;
-    return NIB_OK;
+    *direct = fcntl(fd, F_SETFL, O_DIRECT) == 0;
+    return fd;
+}
+
+nib_status file_open_scratch(const char *folder, uint64_t n_byte, file **out, nib_error *err) {
+    char *path = path_join(folder, "nibble-XXXXXX");
+    bool direct;
+    if (!path)
+        return nib_fail_nomem(err, 0, "a path");
+    nib_status status = path_make_folders(path, err);
+    const int fd = status == NIB_OK ? make_nameless(path, n_byte, &direct) : -1;
+    const struct stat info = {.st_size = (off_t)n_byte};
+    if (status == NIB_OK)
+        status = fd < 0 ? nib_fail_errno(err, "cannot make a file in", folder, errno)
+                        : wrap(fd, folder, FILE_DIRECT, direct, &info, out, err);
+    mem_free(path);
+    return status;
 }
 
 void file_close(file *f) {
@@ -192,6 +230,31 @@ nib_status file_read_at(file *f, void *out, uint64_t offset, uint64_t n_byte, ni
         return read_direct(f, out, offset, n_byte, err);
     NIB_TRY(read_span(f, out, n_byte, n_byte, offset, err));
     if (f->flags & FILE_DIRECT)
+        file_drop_cache(f, offset, n_byte);
+    return NIB_OK;
+}
+
+/* As pwrite, but continues after signals, and fails where a test injects a fault. */
+static ssize_t write_once(const file *f, const char *data, size_t n, uint64_t offset) {
+    if (fault_hit(FAULT_WRITE)) {
+        errno = ENOSPC;
+        return -1;
+    }
+    ssize_t wrote;
+    do
+        wrote = pwrite(f->fd, data, NUM_MIN(n, MAX_READ), (off_t)offset);
+    while (wrote < 0 && errno == EINTR);
+    return wrote;
+}
+
+nib_status file_write_at(file *f, const void *data, uint64_t offset, uint64_t n_byte, nib_error *err) {
+    for (uint64_t done = 0; done < n_byte;) {
+        const ssize_t wrote = write_once(f, (const char *)data + done, (size_t)(n_byte - done), offset + done);
+        if (wrote <= 0)
+            return nib_fail_errno(err, "cannot write to", f->path, wrote < 0 ? errno : EIO);
+        done += (uint64_t)wrote;
+    }
+    if (!file_is_direct(f))
         file_drop_cache(f, offset, n_byte);
     return NIB_OK;
 }

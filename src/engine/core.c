@@ -30,6 +30,7 @@ void core_close(engine_core *e) {
     else
         container_close(e->container);
     imatrix_clear(&e->channels);
+    device_close(e->disk);
     ledger_close(e->ledger);
     mem_free(e->path);
 }
@@ -168,6 +169,7 @@ backend_setup core_backend_setup(const engine_core *e, int n_thread) {
                        .sketch = e->requested.shortlist == NIB_SHORTLIST_ON,
                        .n_best = e->requested.n_best,
                        .kv = e->resolved.formats,
+                       .disk = e->disk,
                        .k_chunk = e->resolved.k_chunk,
                        .n_sequence = e->resolved.n_sequence,
                        .n_ctx = e->resolved.n_ctx,

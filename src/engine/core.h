@@ -39,6 +39,7 @@ typedef struct engine_core {
     bool kind_is_auto;          /* nobody named it: a model that it cannot compute is left to the processor */
     int stage_first, stage_end; /* engine_internal's */
     bool expanded;              /* engine_internal's */
+    device *disk;               /* of keys and values (kv_formats.on_disk); NULL: none are there */
     pool *threads;
     const residual_use *residuals; /* NULL: none */
     bool has_sketch;               /* the output head's sketch exists and is charged */

@@ -104,6 +104,8 @@ static nib_status open_pool(const nib_engine *e, kv_formats kv, kv_pool **out, n
     NIB_TRY(kv_pool_open(e->core.layout, kv, false, can_share(e->core.m), by->device, e->core.ledger, &made,
                          err));
     nib_status status = by->homes ? kv_pool_split(made, e->core.layout, by->host, by->homes, err) : NIB_OK;
+    if (kv.on_disk)
+        kv_pool_use_disk(made, e->core.disk);
     if (status == NIB_OK && e->pipeline.calls)
         status = kv_log_watch(e->pipeline.calls, made, err);
     if (status == NIB_OK)
@@ -158,6 +160,10 @@ nib_status engine_open_prefixes(nib_engine *e, kv_formats kv, const char *folder
         log_line(&e->core.log,
                  "no prefix cache on disk: this model's keys depend on the sequence length, or it has "
                  "recurrent layers, whose state pages do not have");
+        return NIB_OK;
+    }
+    if (kv.on_disk) {
+        log_line(&e->core.log, "no prefix cache on disk: running sequences have their keys and values there");
         return NIB_OK;
     }
     NIB_TRY(get_pool(e, kv, &pages, err));

@@ -8,6 +8,7 @@
 #include "engine/idle.h"
 #include "engine/info.h"
 #include "engine/kernels.h"
+#include "engine/packed_folder.h"
 #include "engine/predict.h"
 #include "engine/suggest_cap.h"
 #include "engine/sessions.h"
@@ -16,6 +17,7 @@
 #include "engine/state.h"
 #include "engine/weights.h"
 #include "exec/shortlist.h"
+#include "memory/device_disk.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -68,6 +70,10 @@ static nib_status reserve_rows(nib_engine *e, const engine_internal *internal, u
     later[PLACE_RAM] = session - rows->n_kept;
     for (int i = 0; i < PLACES; i++)
         later[i] += e->backend->split ? e->backend->kept[i] : i == core_place(core) ? rows->n_kept : 0;
+    uint64_t on_disk = 0;
+    if (core->disk)
+        NIB_TRY(sessions_on_disk(core, core->resolved.formats, core->resolved.n_ctx, &on_disk, err));
+    later[PLACE_DISK] += on_disk;
     return NIB_OK;
 }
 
@@ -118,6 +124,14 @@ static nib_status open_weights(nib_engine *e, const engine_internal *internal, n
     return NIB_OK;
 }
 
+/* Opens the disk for keys and values. */
+static nib_status open_disk(engine_core *e, nib_error *err) {
+    char *folder = engine_disk_folder(e, "kv");
+    const nib_status status = folder ? device_disk_open(folder, &e->disk, err) : nib_fail_nomem(err, 0, "a path");
+    mem_free(folder);
+    return status;
+}
+
 /* Makes all decisions before weights are read, and opens the back end. */
 static nib_status resolve_all(nib_engine *e, const engine_internal *internal, nib_error *err) {
     mem_bound b;
@@ -127,6 +141,8 @@ static nib_status resolve_all(nib_engine *e, const engine_internal *internal, ni
     nib_status status = resolve(&e->core, internal, err);
     if (status == NIB_OK)
         status = residuals_check(&e->core, err);
+    if (status == NIB_OK && e->core.resolved.formats.on_disk)
+        status = open_disk(&e->core, err);
     if (status == NIB_OK)
         status = engine_open_backend(&e->core, &e->backend, &e->kernels, err);
     return engine_alloc_limit_end(e->core.ledger, &b, "a plan and the kernels' map", status, err);

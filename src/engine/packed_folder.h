@@ -1,10 +1,15 @@
-/* packed_folder.h - the packed file of an engine (weights/packed_file.h): whether it may be used or written,
- * and its folder. */
+/* packed_folder.h - the files that an engine writes: whether it may, and their folders. Those of weights are
+ * packed files (weights/packed_file.h). */
 #ifndef NIB_ENGINE_PACKED_FOLDER_H
 #define NIB_ENGINE_PACKED_FOLDER_H
 
 #include "engine/core.h"
 
+/* The folder of that name under --scratch or, without one, in the user's cache; NULL: no memory. Caller frees
+ * with mem_free. */
+char *engine_disk_folder(const engine_core *e, const char *name);
+/* Whether files of the disk tier were asked for: a scratch folder, or a cap on the disk. */
+bool engine_has_disk(const engine_core *e);
 /* The folder of packed files; NULL: none. Caller frees with mem_free. */
 char *engine_packed_folder(const engine_core *e);
 /* Whether a packed file may be written: disk is allowed, or it was requested. */

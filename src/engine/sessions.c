@@ -41,6 +41,11 @@ nib_status sessions_cache_bytes(const engine_core *e, kv_formats kv, int64_t n_c
     return kv_tables_bytes(e->layout, kv, false, e->resolved.n_sequence, n * pages, bytes, err);
 }
 
+nib_status sessions_on_disk(const engine_core *e, kv_formats kv, int64_t n_ctx, uint64_t *bytes,
+                            nib_error *err) {
+    return kv_tables_on_disk(e->layout, kv, e->resolved.n_session * kv_table_pages(kv, n_ctx), bytes, err);
+}
+
 nib_status sessions_bytes(const engine_core *e, kv_formats kv, int64_t n_ctx, uint64_t *bytes,
                           nib_error *err) {
     const uint64_t n = (uint64_t)e->resolved.n_sequence;

@@ -14,7 +14,10 @@ uint64_t sessions_sampling(const engine_core *e);
  * its own. NIB_E_NOFIT: overflow. */
 nib_status sessions_cache_bytes(const engine_core *e, kv_formats kv, int64_t n_ctx, uint64_t *bytes,
                                 nib_error *err);
-/* The same, plus the logits and token lists of all, and the memory for sampling. */
+/* Bytes of these contexts on the disk (kv_formats.on_disk). */
+nib_status sessions_on_disk(const engine_core *e, kv_formats kv, int64_t n_ctx, uint64_t *bytes,
+                            nib_error *err);
+/* Those in RAM, plus the logits and token lists of all, and the memory for sampling. */
 nib_status sessions_bytes(const engine_core *e, kv_formats kv, int64_t n_ctx, uint64_t *bytes,
                           nib_error *err);
 /* As engine_check_positions. */

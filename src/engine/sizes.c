@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "engine/kv_auto.h"
+#include "engine/packed_folder.h"
 #include "engine/sessions.h"
 #include "plan/homes.h"
 #include "profile/machine.h"
@@ -295,7 +296,8 @@ static nib_status resolve_cache(engine_core *e, nib_error *err) {
     s->formats = (kv_formats){.type = type,
                               .slides = e->kind->slides,
                               .kept = capped && model_state_bytes(e->m) == 0 ? 0 : KV_KEPT,
-                              .rows = window_rows(e, capped)};
+                              .rows = window_rows(e, capped),
+                              .on_disk = s->formats.on_disk};
     if (!is_auto && !listed && !(kv_is_coded(type) && has_again(e)))
         return NIB_OK;
     if (!s->kv_types && !(s->kv_types = mem_alloc((size_t)n)))
@@ -349,6 +351,45 @@ static void resolve_proposals(engine_core *e) {
         s->n_draft = 0;
 }
 
+/* Whether the model fits the cap with the keys and values of so many layers on the disk, if a pass has the
+ * fewest rows. whole: with all weights in RAM. */
+static bool fits_with(const engine_core *e, const pager_need *need, int on_disk, bool whole) {
+    engine_core with = *e;
+    int64_t n_pass = NUM_MIN(e->resolved.n_batch, e->resolved.n_ctx),
+            n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
+    uint64_t session;
+    with.resolved.formats.on_disk = on_disk;
+    while (e->resolved.free_batch && !whole && sizes_rows_halve(e, &n_pass, &n_cell))
+        ;
+    if (sessions_bytes(&with, with.resolved.formats, e->resolved.n_ctx, &session, NULL) != NIB_OK)
+        return false;
+    return whole ? !sizes_will_stream(&with, need, sizes_pass_bytes(&with, n_pass, n_cell), session)
+                 : sizes_min(&with, need, session, n_pass, n_cell) <= sizes_free_ram(e);
+}
+
+/* A requested context that does not fit RAM, even with all weights streamed, has keys and values on the disk, if
+ * files there were asked for. A pass reads all of a weight, and of a context only what is written so far: so
+ * they leave RAM first, of as few layers as the weights then fit with, or of all. */
+static void resolve_disk(engine_core *e) {
+    settings *s = &e->resolved;
+    if (!e->kind->has_disk || !engine_has_disk(e) || s->cap[NIB_TIER_RAM] == NIB_AUTO || e->stage_end)
+        return;
+    const pager_need need = pager_needs(e->layout, s->n_thread);
+    int low = 1, high = kv_paging_max_on_disk(e->layout, s->formats);
+    if (fits_with(e, &need, 0, !s->stream) || high == 0 || !fits_with(e, &need, high, !s->stream))
+        return;
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (fits_with(e, &need, middle, true))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    s->formats.on_disk = low;
+    log_line(&e->log, "keys and values of %d of %d layers are on the disk: they do not fit RAM", low,
+             model_n_kv_layer(e->m));
+}
+
 nib_status sizes_resolve(engine_core *e, nib_error *err) {
     settings *s = &e->resolved;
     if (s->free_batch && e->kind->n_batch > 0 && s->cap[e->kind->tier] == NIB_AUTO)
@@ -361,8 +402,10 @@ nib_status sizes_resolve(engine_core *e, nib_error *err) {
         s->n_ctx = context(e);
     if (s->free_batch) /* a single sequence never has more rows; each of several has one */
         s->n_batch = NUM_MAX(NUM_MIN(s->n_batch, s->n_ctx), (int64_t)s->n_sequence);
-    if (!s->is_resolved)
+    if (!s->is_resolved) {
+        resolve_disk(e);
         resolve_proposals(e);
+    }
     s->is_resolved = true;
     return NIB_OK;
 }

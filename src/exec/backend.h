@@ -11,7 +11,8 @@
  * block's weights and releases them afterwards (weights/acquire.h). A back end may queue the work and compute
  * later. Then a later call returns the error of a run, and reads wait for the work. Weights that are not
  * `replaced` are the same in every pass, so the back end may keep copies. `end` follows every `begin` that
- * returned NIB_OK, also after an error; when it returns, nothing is queued.
+ * returned NIB_OK, also after an error; when it returns, nothing is queued. Its error is that of queued work:
+ * then the pass has failed.
  *
  * One pass at a time, and one calling thread at a time.
  *
@@ -49,6 +50,7 @@ typedef struct backend_setup {
     int n_attended;          /* of a plan that is followed (homes_question.n_attended) */
     bool sliced;             /* float weights by slices (linear_args.sliced), if supported */
     kv_formats kv;           /* of keys and values, with which backend_rows.n_kept was computed */
+    device *disk;            /* where layers are on the disk (kv.on_disk); NULL: only sizes are computed */
     int64_t k_chunk;         /* channels of each 1,024 that get residuals (exec/residuals.h); 0: none */
     int n_sequence;          /* maximum number of sequences that decode together; 0: one */
     int64_t n_ctx;           /* positions of one; 0: unknown */
@@ -122,6 +124,7 @@ typedef struct backend_kind {
     bool no_f32_cache;         /* keys and values cannot be in f32 */
     bool one_kv_format;        /* keys and values of all layers have one format */
     bool slides;               /* layers with a window may have their own pages (kv_slide.h) */
+    bool has_disk;             /* layers may have their keys and values on a disk (kv_formats.on_disk) */
     bool no_integer_zeros;     /* matrices with integer zeros are held without them (pack_widen) */
     bool no_act_sites;         /* activations have one number of bits and nothing is rotated: NIB_ACT_AX,
                                   rotated formats, kv8h and kv4h are refused */
@@ -137,7 +140,8 @@ typedef struct backend_kind {
     nib_status (*check_residuals)(int bits, salient_rule rule, nib_error *err);
     void (*close)(backend *b);
 
-    /* Returns the bytes that `reserve` promises to the ledger as activations. *touched (may be NULL): the
+    /* Returns the bytes that `reserve` promises to the ledger as activations, and for what comes from a disk
+     * (setup.kv.on_disk). *touched (may be NULL): the
      * bytes of these that a pass of n_row rows makes resident. It has no side effects. */
     uint64_t (*row_bytes)(const backend_setup *s, const backend_rows *rows, int64_t n_row, uint64_t *touched);
     /* For a device whose memory is shared by weights and the back end: gives the facts for
@@ -155,7 +159,7 @@ typedef struct backend_kind {
     /* Runs a visit. After NIB_E_CANCELLED or an error of reading weights, the rows' registers and their
      * positions in the KV cache are undefined. */
     nib_status (*run)(backend *b, const backend_run *r, nib_error *err);
-    void (*end)(backend *b);
+    nib_status (*end)(backend *b, nib_error *err);
 
     /* The memory of a register's rows from `row` on, [rows, its width]: what a part of a visit reads is put
      * there before it, and its results are there after it. NULL: it is not the host's. */

@@ -163,9 +163,9 @@ static nib_status run_rows(stepper *s, const pass *p, nib_error *err) {
     pager_begin(l->s->pager, list);
     const nib_status status = run_stage(l, list, err);
     pager_end(l->s->pager);
-    by->kind->end(by);
+    const nib_status ended = by->kind->end(by, status == NIB_OK ? err : NULL);
     acquire_end(slots_of(l));
-    return status;
+    return status == NIB_OK ? ended : status;
 }
 
 /* Rows [first, first + n) of a pass as a pass of their own. */

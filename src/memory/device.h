@@ -88,6 +88,8 @@ typedef struct device_kind {
     /* Of host memory that a device reads in place: queues the copying of pages in that device's lane. NULL:
      * there is no such device. */
     nib_status (*reorder)(device *d, device_lane lane, const device_pages *pages, nib_error *err);
+    bool whole_pages;   /* copies are of whole pages: addresses there and numbers of bytes are multiples of
+                           DEVICE_PAGE */
     bool tight_experts; /* the matrices of experts have no padding between them there */
     /* Whether the device looks rows up in a table of this format; NULL: it looks up no rows. */
     bool (*looks_up)(const pack_format *f);

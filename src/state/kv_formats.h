@@ -17,6 +17,8 @@ typedef struct kv_formats {
     int kept;    /* and memory for so many before them, for sequences that go back or begin alike */
     int rows; /* and for so many rows of a pass of all sequences together: for all of any pass, if several ops
                  read the keys and values of a layer with a window */
+    int on_disk; /* so many layers have their home on the disk: those whose passes read all positions, evenly
+                    spread (kv_paging.h) */
 } kv_formats;
 
 enum { KV_KEPT = 1024 }; /* kv_formats.kept where memory has no cap */
@@ -31,9 +33,10 @@ static inline kv_formats kv_formats_like(kv_formats f, type_id type) {
     f.n_layer = 0;
     return f;
 }
-/* The formats of the copies of the newest positions. */
+/* The formats of the copies of the newest positions, which are never on a disk. */
 static inline kv_formats kv_formats_newest(kv_formats f) {
     f.newest = true;
+    f.on_disk = 0;
     return f;
 }
 /* A layer's format; TYPE_COUNT: these pages do not have it. */

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "kernels/entries.h"
+#include "kernels/kv_layout.h"
 
 #include <string.h>
 
@@ -37,6 +38,28 @@ bool kv_paging_reads_again(const layout *lay, int layer) {
     int n;
     (void)attention_of(lay, true, layer, &n);
     return n > 1;
+}
+
+/* Whether the layer may be on the disk: it is in no part, and its passes read all of a page. */
+static bool may_be_on_disk(kv_formats formats, const op *o) {
+    return o && !slides(formats, o) && o->u.attn.every == 0;
+}
+
+int kv_paging_max_on_disk(const layout *lay, kv_formats formats) {
+    int most = 0;
+    for (int i = 0, n = 0; i < model_n_kv_layer(layout_model(lay)); i++) {
+        const op *o = attention_of(lay, false, i, &n);
+        most += may_be_on_disk(formats, o) && kv_format_of(formats, i) != TYPE_COUNT;
+    }
+    return most;
+}
+
+/* Whether the layer is on the disk, the *seen-th of `most` that may be. */
+static bool is_on_disk(kv_formats formats, const op *o, int most, int *seen) {
+    if (formats.on_disk == 0 || !may_be_on_disk(formats, o))
+        return false;
+    const int64_t k = (*seen)++, all = NUM_MIN(formats.on_disk, most);
+    return (k + 1) * all / most != k * all / most;
 }
 
 bool kv_paging_half(const op *o, type_id type, uint64_t *bytes) {
@@ -80,6 +103,8 @@ static bool place_entries(kv_layer *l, uint64_t *at) {
  * host. */
 static nib_status place_layers(kv_paging *p, const layout *lay, bool overlaid, const kv_home *homes,
                                nib_error *err) {
+    const int most = p->formats.on_disk ? kv_paging_max_on_disk(lay, p->formats) : 0;
+    int seen = 0;
     p->n_layer = model_n_kv_layer(layout_model(lay));
     p->page_bytes = p->part_bytes = p->host_bytes = 0;
     p->window = 0;
@@ -97,10 +122,13 @@ static nib_status place_layers(kv_paging *p, const layout *lay, bool overlaid, c
             p->read_again = p->read_again || n > 1;
         }
         o = attention_of(lay, false, i, &n);
-        const kv_home home = homes ? homes[i] : KV_HOME_DEVICE;
+        const bool on_disk = type != TYPE_COUNT && is_on_disk(p->formats, o, most, &seen);
+        const kv_home home = on_disk ? KV_HOME_STAGED : homes ? homes[i] : KV_HOME_DEVICE;
         uint64_t *stays = home ? &p->host_bytes : &p->page_bytes;
         uint64_t *end = part && !home ? &p->part_bytes : stays;
-        uint64_t at = overlaid ? 0 : *end;
+        uint64_t at = overlaid  ? 0
+                      : on_disk ? (uint64_t)num_round_up((int64_t)*end, SYSTEM_PAGE)
+                                : *end;
         if (!o || type == TYPE_COUNT)
             continue;
         bool fits = place_layer(&layer, o, type, &at);
@@ -119,6 +147,8 @@ static nib_status place_layers(kv_paging *p, const layout *lay, bool overlaid, c
     p->page_bytes = (uint64_t)num_round_up((int64_t)p->page_bytes, SYSTEM_PAGE);
     p->part_bytes = (uint64_t)num_round_up((int64_t)p->part_bytes, SYSTEM_PAGE);
     p->host_bytes = (uint64_t)num_round_up((int64_t)p->host_bytes, SYSTEM_PAGE);
+    if (p->formats.on_disk || homes) /* all layers may be elsewhere */
+        p->page_bytes = NUM_MAX(p->page_bytes, (uint64_t)SYSTEM_PAGE);
     return NIB_OK;
 }
 
@@ -143,6 +173,12 @@ nib_status kv_paging_size(kv_paging *p, const layout *lay, kv_formats formats, b
 
 static uint64_t touched_of(type_id type, int64_t every, int64_t width, int64_t n) {
     return (uint64_t)num_round_up((int64_t)entries_page_bytes(type, every, width, n), SYSTEM_PAGE);
+}
+
+uint64_t kv_layer_bytes(const kv_paging *p, const kv_layer *l) {
+    const int64_t half = kv_head_bytes(l->type, l->d_head) * l->n_kv_head;
+    const int64_t bytes = l->value_at - l->key_at + (half + 63) / 64 * 64;
+    return (uint64_t)(p->formats.on_disk ? num_round_up(bytes, SYSTEM_PAGE) : bytes);
 }
 
 bool kv_paging_is_staged(const kv_paging *p) {
@@ -171,19 +207,37 @@ static uint64_t piece_touched(const kv_layer *l, bool part, int64_t n) {
 }
 
 uint64_t kv_page_resident(const layout *lay, kv_formats formats, bool part, int64_t n) {
+    const int most = formats.on_disk ? kv_paging_max_on_disk(lay, formats) : 0;
     uint64_t touched = 0;
+    int seen = 0;
     for (int i = 0; i < model_n_kv_layer(layout_model(lay)); i++) {
         int n_op;
         const op *o = attention_of(lay, false, i, &n_op);
         const type_id type = kv_format_of(formats, i);
         uint64_t end = 0;
         kv_layer l;
-        if (!o || type == TYPE_COUNT || !place_layer(&l, o, type, &end))
+        if (!o || type == TYPE_COUNT || is_on_disk(formats, o, most, &seen) ||
+            !place_layer(&l, o, type, &end))
             continue;
         l.slides = slides(formats, o);
         touched += piece_touched(&l, part, n);
     }
     return touched;
+}
+
+uint64_t kv_paging_stride(const layout *lay, kv_formats formats) {
+    const int most = formats.on_disk ? kv_paging_max_on_disk(lay, formats) : 0;
+    uint64_t stride = 0;
+    int seen = 0;
+    for (int i = 0, n = 0; most > 0 && i < model_n_kv_layer(layout_model(lay)); i++) {
+        const op *o = attention_of(lay, false, i, &n);
+        const type_id type = kv_format_of(formats, i);
+        uint64_t bytes = 0;
+        kv_layer l;
+        if (type != TYPE_COUNT && is_on_disk(formats, o, most, &seen) && place_layer(&l, o, type, &bytes))
+            stride = NUM_MAX(stride, bytes);
+    }
+    return (uint64_t)num_round_up((int64_t)stride, SYSTEM_PAGE);
 }
 
 void kv_paging_close(kv_paging *p) {
@@ -206,7 +260,5 @@ uint64_t kv_paging_touched(const kv_paging *p, bool part, int64_t n) {
 
 nib_status kv_paging_split(kv_paging *p, const layout *lay, const kv_home *homes, nib_error *err) {
     p->homes = homes;
-    NIB_TRY(place_layers(p, lay, false, homes, err));
-    p->page_bytes = NUM_MAX(p->page_bytes, (uint64_t)SYSTEM_PAGE); /* all layers may be on the host */
-    return NIB_OK;
+    return place_layers(p, lay, false, homes, err);
 }

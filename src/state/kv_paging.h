@@ -15,7 +15,8 @@
 typedef enum kv_home {
     KV_HOME_DEVICE, /* in the pool's own memory */
     KV_HOME_HOST,   /* in host memory, in the order of the host's kernels */
-    KV_HOME_STAGED  /* in host memory, in the device's order; copied there for each use (kv_stage.h) */
+    KV_HOME_STAGED  /* in host memory or on a disk, in the device's order; copied there for each use
+                       (kv_stage.h) */
 } kv_home;
 
 /* Where the layers' keys and values are in a page; n_kv_head 0: the page has no such layer. */
@@ -23,7 +24,7 @@ typedef struct kv_layer {
     int64_t key_at, value_at; /* bytes from the page's beginning */
     int64_t n_kv_head, d_head;
     type_id type;
-    kv_home home;               /* not KV_HOME_DEVICE: in the host's part of the page */
+    kv_home home;               /* not KV_HOME_DEVICE: in the host's part of the page, or on the disk */
     bool slides;                /* keys and values are in the page's part for layers with a window */
     int64_t entry_at, index_at; /* compressed attention: entries and their index keys (kernels/entries.h), in
                                    the page itself */
@@ -40,7 +41,7 @@ typedef struct kv_paging {
     bool read_again;      /* several ops attend to a layer that slides */
     uint64_t page_bytes;  /* of all layers in neither part; a multiple of the system's page */
     uint64_t part_bytes;  /* of the part for layers with a window, likewise; 0: none */
-    uint64_t host_bytes;  /* of the host's part, likewise; 0: none */
+    uint64_t host_bytes;  /* of the host's part, or of that on the disk, likewise; 0: none */
 } kv_paging;
 
 /* overlaid: all layers share one place, for passes that begin at position 0 and no longer need a layer's keys
@@ -64,5 +65,12 @@ uint64_t kv_paging_touched(const kv_paging *p, bool part, int64_t n);
 /* Moves the layers whose home [n_layer] is host memory to the host's part of the page. The device's part then
  * has at least one page of the system. homes is borrowed. NIB_E_NOFIT: a page overflows. */
 nib_status kv_paging_split(kv_paging *p, const layout *lay, const kv_home *homes, nib_error *err);
+/* With kv_formats.on_disk: the largest number of layers that may be on the disk. They begin at multiples of
+ * the system's page there. */
+int kv_paging_max_on_disk(const layout *lay, kv_formats formats);
+/* The most bytes of such a layer in a page, a multiple of the system's page; 0: none is on the disk. */
+uint64_t kv_paging_stride(const layout *lay, kv_formats formats);
+/* Bytes of a layer's keys and values that a copy of a page has. */
+uint64_t kv_layer_bytes(const kv_paging *p, const kv_layer *l);
 
 #endif

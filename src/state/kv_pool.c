@@ -116,7 +116,7 @@ static nib_status chunk_take(const kv_pool *pool, kv_chunk *c, uint64_t bytes, u
     if (on_host == 0)
         return NIB_OK;
     const nib_status status = memory_region_open(&c->host, pool->host, pool->ledger, NIB_OWNER_KV, on_host,
-                                                 false, "keys and values of layers in RAM", err);
+                                                 false, "keys and values of layers elsewhere", err);
     if (status != NIB_OK)
         memory_region_close(&c->memory);
     return status;
@@ -265,6 +265,10 @@ nib_status kv_pool_split(kv_pool *pool, const layout *lay, device *host, const k
                          nib_error *err) {
     pool->host = host;
     return kv_paging_split(&pool->paging, lay, homes, err);
+}
+
+void kv_pool_use_disk(kv_pool *pool, device *disk) {
+    pool->host = disk;
 }
 
 void kv_pool_close(kv_pool *pool) {

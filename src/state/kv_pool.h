@@ -43,8 +43,10 @@ void kv_pool_close(kv_pool *pool); /* NULL is fine; its pages have no references
  * is wholly resident. To be called before the first reservation. */
 nib_status kv_pool_split(kv_pool *pool, const layout *lay, device *host, const kv_home *homes,
                          nib_error *err);
+/* The disk of a pool with kv_formats.on_disk (memory/device_disk.h), borrowed. To be called likewise. */
+void kv_pool_use_disk(kv_pool *pool, device *disk);
 const kv_paging *kv_pool_paging(const kv_pool *pool);
-device *kv_pool_host(const kv_pool *pool); /* of kv_pool_split; NULL: it is not split */
+device *kv_pool_host(const kv_pool *pool); /* of one of these; NULL: all layers are on the device */
 /* The log of its tables' calls, and the pool's number in it (kv_calls.h); NULL: none. */
 struct kv_log *kv_pool_log(const kv_pool *pool);
 int32_t kv_pool_number(const kv_pool *pool);

@@ -79,7 +79,7 @@ static nib_status reserve(kv_stage *s, int64_t n_page, int64_t n_list, nib_error
                                         (uint64_t)how->n_newest),
                    bytes = kv_stage_bytes(each, (uint64_t)how->n_list);
     memory_region_close(&s->memory);
-    NIB_TRY(memory_region_open(&s->memory, how->device, how->ledger, NIB_OWNER_STAGING, bytes, false,
+    NIB_TRY(memory_region_open(&s->memory, how->memory, how->ledger, NIB_OWNER_STAGING, bytes, false,
                                "keys and values on their way", err));
     for (int i = 0; i < KV_STAGE_SLOTS; i++)
         s->slots[i].at = (uint8_t *)s->memory.at + (uint64_t)i * each;
@@ -363,10 +363,10 @@ static nib_status copy_page(const kv_stage *s, const kv_layer *l, uint8_t *here,
                             bool up, nib_error *err) {
     device *d = s->setup.device;
     const device_lane lane = up ? DEVICE_LOAD_CACHE : DEVICE_STORE_CACHE;
-    const uint64_t bytes = 2 * (uint64_t)(l->value_at - l->key_at);
+    const uint64_t bytes = kv_layer_bytes(s->paging, l);
     const uint64_t head = (uint64_t)kv_head_bytes(l->type, l->d_head), row = head / KV_BLOCK;
     uint8_t *host = page + l->key_at;
-    if (kv_is_coded(l->type) || p.end - p.first == KV_BLOCK || bytes != 2 * (uint64_t)l->n_kv_head * head)
+    if (d->kind->whole_pages || kv_is_coded(l->type) || p.end - p.first == KV_BLOCK || bytes != 2 * (uint64_t)l->n_kv_head * head)
         return d->kind->copy(d, lane, up ? here : host, up ? host : here, bytes, err);
     here += (uint64_t)p.first * row;
     host += (uint64_t)p.first * row;
@@ -401,7 +401,7 @@ static nib_status copy_written(const kv_stage *s, const slot *x, const kv_stage_
 static nib_status load_runs(const kv_stage *s, const slot *x, nib_error *err) {
     device *d = s->setup.device;
     const kv_layer *l = &s->paging->layers[x->layer];
-    const uint64_t bytes = 2 * (uint64_t)(l->value_at - l->key_at), pitch = s->paging->host_bytes;
+    const uint64_t bytes = kv_layer_bytes(s->paging, l), pitch = s->paging->host_bytes;
     for (int i = s->parts[x->part].first_run; i < s->parts[x->part].end_run; i++) {
         const run *r = &s->runs[i];
         NIB_TRY(d->kind->copy_rows(d, DEVICE_LOAD_CACHE, x->at + r->at, s->setup.stride, r->host + l->key_at,
@@ -434,7 +434,7 @@ static uint64_t copied_bytes(const kv_stage *s, const slot *x, bool up) {
         const blocks all = moved_blocks(s, &s->rows[i], up);
         n += all.end - all.first;
     }
-    return (uint64_t)n * 2 * (uint64_t)(l->value_at - l->key_at);
+    return (uint64_t)n * kv_layer_bytes(s->paging, l);
 }
 
 static nib_status copy_part(kv_stage *s, const slot *x, bool up, nib_error *err) {

@@ -1,6 +1,7 @@
-/* kv_stage.h - keys and values in host memory on their way to the device that attends to them, and back.
+/* kv_stage.h - keys and values on their way from their home to the memory of who attends to them, and back:
+ * from host memory to a device, or from a disk to host memory.
  *
- * A layer whose home is host memory (kv_home) has its pages copied to a slot of device memory before its
+ * A layer whose home is there (kv_home) has its pages copied to a slot of that memory before its
  * attention, and the pages that rows have written copied back after it (FlexGen section 4.2: load cache,
  * store cache). The rows of a pass are cut into parts: sequences whose pages fit in a slot. A part of a layer
  * is what is copied and attended to together:
@@ -32,13 +33,13 @@ static inline uint64_t kv_stage_slot(uint64_t stride, uint64_t n_page, uint64_t 
 }
 uint64_t kv_stage_bytes(uint64_t slot_bytes, uint64_t n_list);
 
-/* The device has copy_rows. A slot has n_page pages of `stride` bytes, a multiple of DEVICE_PAGE; with codes
+/* The device makes the copies, and has copy_rows. Slots are in `memory`: its own, or, of a disk, RAM. A slot has n_page pages of `stride` bytes, a multiple of DEVICE_PAGE; with codes
  * before them pages of `newest` bytes for the newest positions of n_newest sequences, which kernels expect
  * never to hold anything but halves. n_list: pages of a pass, those for the newest positions included.
  * Numbers grow if a pass needs more. It takes kv_stage_bytes. host: the memory of kv_pool_split. Everything
  * is borrowed. */
 typedef struct kv_stage_setup {
-    device *device, *host;
+    device *device, *memory, *host;
     ledger *ledger;
     uint64_t stride, newest;
     int64_t n_page, n_newest, n_list;

@@ -43,6 +43,16 @@ nib_status kv_table_bytes(const layout *lay, kv_formats formats, bool overlaid, 
     return kv_tables_bytes(lay, formats, overlaid, 1, kv_table_pages(formats, n_ctx), bytes, err);
 }
 
+nib_status kv_tables_on_disk(const layout *lay, kv_formats formats, int64_t n_page, uint64_t *bytes,
+                             nib_error *err) {
+    kv_paging p;
+    NIB_TRY(kv_paging_size(&p, lay, formats, false, err));
+    if (!num_mul_u64((uint64_t)n_page, p.host_bytes, bytes))
+        return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld pages overflow 64 bits",
+                        (long long)n_page);
+    return NIB_OK;
+}
+
 nib_status kv_table_touched(const layout *lay, kv_formats formats, int64_t n, uint64_t *bytes,
                             nib_error *err) {
     kv_paging p;
@@ -253,6 +263,13 @@ static nib_status copy_layer(device *d, const kv_layer *l, uint8_t *to, const ui
     return NIB_OK;
 }
 
+static nib_status copy_on_disk(const kv_table *t, const kv_layer *l, uint8_t *to, const uint8_t *from,
+                               nib_error *err) {
+    device *d = kv_pool_host(t->pool);
+    return d->kind->copy(d, DEVICE_COMPUTE, to + l->key_at, from + l->key_at,
+                         kv_layer_bytes(kv_pool_paging(t->pool), l), err);
+}
+
 /* Copies the first n positions of the layers that are in the pages, or in their parts. */
 static nib_status copy_positions(kv_table *t, bool part, const kv_page *to, const kv_page *from, int64_t n,
                                  nib_error *err) {
@@ -262,6 +279,11 @@ static nib_status copy_positions(kv_table *t, bool part, const kv_page *to, cons
         device *d = l->home ? device_host() : t->device;
         uint8_t *at = l->home ? kv_page_on_host(to) : kv_page_at(to);
         const uint8_t *old = l->home ? kv_page_on_host(from) : kv_page_at(from);
+        if (l->home && p->formats.on_disk) {
+            if (!part)
+                NIB_TRY(copy_on_disk(t, l, at, old, err));
+            continue;
+        }
         if (l->slides == part)
             NIB_TRY(copy_layer(d, l, at, old, n, err));
         if (!part)

@@ -63,6 +63,9 @@ nib_status kv_table_bytes(const layout *lay, kv_formats formats, bool overlaid, 
                           uint64_t *bytes, nib_error *err);
 nib_status kv_tables_bytes(const layout *lay, kv_formats formats, bool overlaid, int64_t n_table,
                            int64_t n_page, uint64_t *bytes, nib_error *err);
+/* Bytes on the disk of the pages that they reserve (kv_formats.on_disk). NIB_E_NOFIT: overflow. */
+nib_status kv_tables_on_disk(const layout *lay, kv_formats formats, int64_t n_page, uint64_t *bytes,
+                             nib_error *err);
 /* The bytes of it that the first n positions make resident. */
 nib_status kv_table_touched(const layout *lay, kv_formats formats, int64_t n, uint64_t *bytes,
                             nib_error *err);

@@ -215,8 +215,10 @@ static nib_status check_begin(backend *b, const backend_pass *p, nib_error *err)
     return NIB_OK;
 }
 
-static void check_end(backend *b) {
+static nib_status check_end(backend *b, nib_error *err) {
+    (void)err;
     forget(check_of(b));
+    return NIB_OK;
 }
 
 static nib_status check_run(backend *b, const backend_run *r, nib_error *err) {

@@ -17,15 +17,18 @@ typedef struct part {
 
 /* Gives the cell's rows of segment *i, or of the next segment that has some: at most `max` of them from row
  * `from` on. false: there are no more. */
-static bool next_part(const exec_cell *c, const op *o, int *i, int64_t from, int64_t max, part *out) {
+static bool next_part(const job *j, const op *o, int *i, int64_t from, int64_t max, part *out) {
+    const exec_cell *c = j->cell;
+    const int64_t begin = c->row + (j->kv ? j->kv_first : 0), end = c->row + (j->kv ? j->kv_end : c->n_row);
     for (; *i < c->n_segment; ++*i) {
         const segment *s = &c->segments[*i];
-        const int64_t first = NUM_MAX(s->row, c->row) + from;
-        const int64_t n = NUM_MIN(NUM_MIN(s->row + s->n_row, c->row + c->n_row) - first, max);
+        const int64_t first = NUM_MAX(s->row, begin) + from;
+        const int64_t n = NUM_MIN(NUM_MIN(s->row + s->n_row, end) - first, max);
         if (n <= 0)
             continue;
         const int layer = o->kind == OP_SELECT ? o->u.select.layer : o->u.attn.layer;
-        *out = (part){&s->kv->layers[layer], first - c->row, n, s->position + first - s->row};
+        *out = (part){j->kv ? &j->kv[*i] : &s->kv->layers[layer], first - c->row, n,
+                      s->position + first - s->row};
         ++*i;
         return true;
     }
@@ -46,10 +49,10 @@ static void store_kv(worker *w, const op *o, stride rows) {
     int64_t r0, r1, n = 0, at = 0;
     part p;
     worker_enter(w, (access[]){{o->in2, split, false}, {o->in3, split, false}, {RES_KV, split, true}}, 3);
-    for (int i = 0; next_part(c, o, &i, rows.from, rows.max, &p);)
+    for (int i = 0; next_part(w->j, o, &i, rows.from, rows.max, &p);)
         n += p.n_row;
     pool_split(n, 1, w->thread, w->n_thread, &r0, &r1);
-    for (int i = 0; next_part(c, o, &i, rows.from, rows.max, &p); at += p.n_row)
+    for (int i = 0; next_part(w->j, o, &i, rows.from, rows.max, &p); at += p.n_row)
         for (int64_t r = NUM_MAX(r0 - at, 0); r < NUM_MIN(r1 - at, p.n_row); r++) {
             k->kv_store(p.kv, false, p.position + r, worker_at(w, o->in2, p.row + r, width));
             if (!o->u.attn.shared)
@@ -66,16 +69,15 @@ static int64_t blocks_filled(const part *p) {
 }
 
 static void pack_kv(worker *w, const op *o, stride rows) {
-    const exec_cell *c = w->j->cell;
     int64_t at = 0; /* counts a head's keys or values of a block, over all sequences */
     part p;
-    for (int i = 0; next_part(c, o, &i, rows.from, rows.max, &p);)
+    for (int i = 0; next_part(w->j, o, &i, rows.from, rows.max, &p);)
         at += blocks_filled(&p);
     if (at == 0)
         return;
     worker_enter(w, (access[]){{RES_KV, SPLIT_OTHER, true}}, 1);
     at = 0;
-    for (int i = 0; next_part(c, o, &i, rows.from, rows.max, &p);) {
+    for (int i = 0; next_part(w->j, o, &i, rows.from, rows.max, &p);) {
         const int64_t kinds = p.kv->shared ? 1 : 2; /* keys, and values */
         const int64_t each = p.kv->n_kv_head * kinds, n = blocks_filled(&p) * each;
         for (int64_t k = 0; k < n; k++)
@@ -221,22 +223,21 @@ static void attend_items(worker *w, const op *o, attend_args *a, const part *aft
 
 /* ---- compressed attention: threads share rows, and the heads of few rows ---- */
 
-static int64_t count_rows(const exec_cell *c, const op *o, stride rows) {
+static int64_t count_rows(const worker *w, const op *o, stride rows) {
     int64_t n = 0;
     part p;
-    for (int i = 0; next_part(c, o, &i, rows.from, rows.max, &p);)
+    for (int i = 0; next_part(w->j, o, &i, rows.from, rows.max, &p);)
         n += p.n_row;
     return n;
 }
 
 static void attend_entries(worker *w, const op *o, stride rows) {
-    const exec_cell *c = w->j->cell;
     const int64_t n_head = o->u.attn.n_head;
-    const int64_t unit = count_rows(c, o, rows) < w->n_thread ? num_div_up(n_head, w->n_thread) : n_head;
+    const int64_t unit = count_rows(w, o, rows) < w->n_thread ? num_div_up(n_head, w->n_thread) : n_head;
     const int64_t each = num_div_up(n_head, unit); /* items of a row */
     int64_t at = 0;                                /* items of earlier sequences */
     part p;
-    for (int i = 0; next_part(c, o, &i, rows.from, rows.max, &p); at += p.n_row * each) {
+    for (int i = 0; next_part(w->j, o, &i, rows.from, rows.max, &p); at += p.n_row * each) {
         const attend_args a = args_of(w, o, &p);
         for (int64_t k = 0; k < p.n_row * each && !job_is_dropped(w->j); k++) {
             const int64_t r = k / each, h0 = k % each * unit;
@@ -254,7 +255,7 @@ void run_select(worker *w, const op *o) {
     int64_t at = 0;
     part p;
     worker_enter(w, (access[]){{o->in2, SPLIT_OTHER, false}, {RES_KV, SPLIT_OTHER, true}}, 2);
-    for (int i = 0; w->thread == 0 && next_part(c, o, &i, 0, c->n_row, &p);)
+    for (int i = 0; w->thread == 0 && next_part(w->j, o, &i, 0, c->n_row, &p);)
         for (int64_t r = 0; r < p.n_row; r++)
             entries_store(p.kv, true, p.position + r, worker_at(w, o->in2, p.row + r, d));
     worker_enter(w,
@@ -263,7 +264,7 @@ void run_select(worker *w, const op *o) {
                             {o->in3, SPLIT_OTHER, false},
                             {o->out, SPLIT_OTHER, true}},
                  4);
-    for (int i = 0; !c->cache_only && next_part(c, o, &i, 0, c->n_row, &p); at += p.n_row)
+    for (int i = 0; !c->cache_only && next_part(w->j, o, &i, 0, c->n_row, &p); at += p.n_row)
         for (int64_t r = 0; r < p.n_row && !job_is_dropped(w->j); r++)
             if ((at + r) % w->n_thread == w->thread)
                 entries_select(p.kv, o, p.position + r, worker_at(w, o->in, p.row + r, n * d),
@@ -272,7 +273,6 @@ void run_select(worker *w, const op *o) {
 }
 
 static void attend_rows(worker *w, const op *o, stride rows) {
-    const exec_cell *c = w->j->cell;
     int i = 0, n_part = 0;
     int64_t at = 0;
     part p, next;
@@ -286,12 +286,12 @@ static void attend_rows(worker *w, const op *o, stride rows) {
         attend_entries(w, o, rows);
         return;
     }
-    for (int k = 0; next_part(c, o, &k, rows.from, rows.max, &p);)
+    for (int k = 0; next_part(w->j, o, &k, rows.from, rows.max, &p);)
         n_part++;
-    bool more = next_part(c, o, &i, rows.from, rows.max, &next);
+    bool more = next_part(w->j, o, &i, rows.from, rows.max, &next);
     while (more) {
         p = next;
-        more = next_part(c, o, &i, rows.from, rows.max, &next);
+        more = next_part(w->j, o, &i, rows.from, rows.max, &next);
         attend_args a = args_of(w, o, &p);
         if (n_part > 1 || p.n_row > 2)
             attend_items(w, o, &a, more ? &next : NULL, n_part == 1, &at);
@@ -335,7 +335,7 @@ static void list_prefetches(worker *w, const op *o) {
         const segment *g = &c->segments[i];
         const kv_view *kv = &g->kv->layers[(o->u.attn.layer + 1) % n_layer];
         const int64_t n = g->position + g->n_row;
-        if (g->n_row > 2 || kv->type != TYPE_F16 || kv->pages == g->kv->part_at)
+        if (g->n_row > 2 || kv->type != TYPE_F16 || kv->pages != g->kv->at)
             continue;
         for (int64_t half = 0; half < 2 * num_div_up(n, KV_BLOCK); half++) /* a page's keys, its values */
             for (int64_t h = 0; h < kv->n_kv_head; h++)
@@ -346,9 +346,9 @@ static void list_prefetches(worker *w, const op *o) {
     }
 }
 
-static bool any_coded(const exec_cell *c, const op *o) {
+static bool any_coded(const worker *w, const op *o) {
     part p;
-    for (int i = 0; next_part(c, o, &i, 0, c->n_row, &p);)
+    for (int i = 0; next_part(w->j, o, &i, 0, w->j->cell->n_row, &p);)
         if (kv_is_coded(p.kv->type))
             return true;
     return false;
@@ -358,11 +358,11 @@ static bool any_coded(const exec_cell *c, const op *o) {
  * block at a time (kernels.h); with a window, KV_ROWS at a time. */
 void run_attention(worker *w, const op *o) {
     const exec_cell *c = w->j->cell;
-    const int64_t max = any_coded(c, o) ? KV_BLOCK : o->u.attn.window > 0 ? KV_ROWS : c->n_row;
+    const int64_t max = any_coded(w, o) ? KV_BLOCK : o->u.attn.window > 0 ? KV_ROWS : c->n_row;
     for (stride rows = {0, max}; rows.from < c->n_row; rows.from += max) {
         int i = 0;
         part p;
-        if (!next_part(c, o, &i, rows.from, max, &p))
+        if (!next_part(w->j, o, &i, rows.from, max, &p))
             break;
         if (op_stores(o)) {
             store_kv(w, o, rows);

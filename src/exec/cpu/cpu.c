@@ -16,6 +16,7 @@ static void cpu_close(backend *b) {
     shortlist_close(&c->best);
     workspace_close(&c->ws);
     choices_close(&c->choices);
+    from_disk_close(&c->on_disk);
     mem_free(c);
 }
 
@@ -36,7 +37,8 @@ static nib_status cpu_open(const backend_setup *s, backend **out, nib_error *err
                          .fuse = s->fuse,
                          .sliced = s->sliced,
                          .residuals = s->residuals,
-                         .best = &c->best};
+                         .best = &c->best,
+                         .on_disk = &c->on_disk};
     const nib_status status = choices_open(&c->choices, s->layout, s->kernels, kernels, s->act_bits, err);
     if (status != NIB_OK) {
         cpu_close(&c->base);
@@ -60,7 +62,12 @@ static uint64_t cpu_row_bytes(const backend_setup *s, const backend_rows *rows, 
                               uint64_t *touched) {
     workspace_use use = use_of(s);
     use.n_row = n_row;
-    return workspace_bytes(s->layout, s->n_thread, rows->n_pass, rows->n_cell, rows->n_head, &use, touched);
+    const uint64_t bytes = workspace_bytes(s->layout, s->n_thread, rows->n_pass, rows->n_cell, rows->n_head,
+                                           &use, touched),
+                   staged = from_disk_bytes(s);
+    if (touched)
+        *touched += staged;
+    return bytes + staged;
 }
 
 static nib_status cpu_reserve(backend *b, const backend_rows *rows, nib_error *err) {
@@ -70,7 +77,7 @@ static nib_status cpu_reserve(backend *b, const backend_rows *rows, nib_error *e
     NIB_TRY(workspace_open(&c->ws, s->layout, b->device, s->ledger, s->n_thread, rows->n_pass, rows->n_cell,
                            rows->n_head, use_of(s), err));
     b->rows = *rows;
-    return NIB_OK;
+    return from_disk_open(&c->on_disk, s, err);
 }
 
 /* ---- a pass ---- */
@@ -79,7 +86,6 @@ static nib_status cpu_reserve(backend *b, const backend_rows *rows, nib_error *e
 static nib_status cpu_begin(backend *b, const backend_pass *p, nib_error *err) {
     cpu *c = cpu_of(b);
     int64_t n_row = 0, n_logits = 0;
-    (void)err;
     c->pass = *p;
     c->head_row = -1;
     for (int i = 0; i < p->n_segment; i++) {
@@ -93,12 +99,15 @@ static nib_status cpu_begin(backend *b, const backend_pass *p, nib_error *err) {
         workspace_rows(&c->ws, layout_model(c->setup.layout), s->row, s->position, s->n_row, s->length,
                        s->tokens);
     }
+    NIB_TRY(from_disk_begin(&c->on_disk, p, err));
     pool_pin_caller(c->setup.threads);
     return NIB_OK;
 }
 
-static void cpu_end(backend *b) {
-    pool_unpin_caller(cpu_of(b)->setup.threads);
+static nib_status cpu_end(backend *b, nib_error *err) {
+    cpu *c = cpu_of(b);
+    pool_unpin_caller(c->setup.threads);
+    return from_disk_end(&c->on_disk, err);
 }
 
 /* Makes the rows whose logits are needed contiguous in the residual stream. They begin at the first of them,
@@ -255,6 +264,7 @@ static double cpu_head_share(backend *b) {
 const backend_kind backend_cpu = {
     .name = "cpu",
     .slides = true,
+    .has_disk = true,
     .open = cpu_open,
     .close = cpu_close,
     .row_bytes = cpu_row_bytes,

@@ -4,6 +4,7 @@
 
 #include "exec/backend.h"
 #include "exec/cpu/interpreter.h"
+#include "exec/cpu/from_disk.h"
 
 typedef struct cpu {
     backend base;
@@ -13,6 +14,7 @@ typedef struct cpu {
     choices choices;
     ahead ahead;
     shortlist best;
+    from_disk on_disk;
     /* of the current pass */
     backend_pass pass;
     int64_t

@@ -7,6 +7,8 @@
  * earlier product, is used for all pieces. worker.h describes the barriers. */
 #include "exec/cpu/interpreter.h"
 
+#include "base/num.h"
+#include "exec/cpu/from_disk.h"
 #include "exec/cpu/worker.h"
 #include "exec/cut.h"
 
@@ -225,9 +227,31 @@ static nib_status experts_in_turn(job *whole, int *i, int end, nib_error *err) {
     return NIB_OK;
 }
 
-/* Whether the op's weights are not completely resident, or the needed rows are not known yet. */
-static bool is_fetched(const exec_cell *c, const op *o) {
-    if (o->kind == OP_SHORTLIST)
+/* Computes op i, attention to keys and values on the disk, for the rows whose pages are in RAM together. */
+static nib_status attend_from_disk(job *whole, int i, nib_error *err) {
+    const exec_cell *c = whole->cell;
+    from_disk *from = whole->e->on_disk;
+    const op *o = &layout_block(whole->e->layout, c->block)->program.ops[i];
+    job one = *whole;
+    one.first_op = i;
+    one.end_op = i + 1;
+    for (int64_t r = 0, end; r < c->n_row && !job_is_dropped(whole); r = one.kv_end) {
+        NIB_TRY(from_disk_acquire(from, o->u.attn.layer, c->row + r, &end, err));
+        one.kv = from->views;
+        one.kv_first = r;
+        one.kv_end = NUM_MIN(c->n_row, end - c->row);
+        run(&one);
+        if (c->row + one.kv_end == end)
+            NIB_TRY(from_disk_release(from, err));
+    }
+    whole->acts = one.acts;
+    return NIB_OK;
+}
+
+/* Whether the op needs something that is not completely resident, or not known yet. */
+static bool is_fetched(const job *j, const op *o) {
+    const exec_cell *c = j->cell;
+    if (o->kind == OP_SHORTLIST || from_disk_has(j->e->on_disk, o))
         return true;
     const bool has_weights = op_is_product(o) || o->kind == OP_EMBED || o->kind == OP_EMBED_POS;
     return has_weights && !c->views[o->w].data;
@@ -241,7 +265,7 @@ static nib_status fetch_op(job *j, int *i, int end, nib_error *err) {
     if (o->kind == OP_SHORTLIST)
         return run_shortlist(j, (*i)++, err);
     if (!op_is_product(o)) {
-        NIB_TRY(look_up_rows(j, o, err));
+        NIB_TRY(o->kind == OP_ATTENTION ? attend_from_disk(j, *i, err) : look_up_rows(j, o, err));
         ++*i;
         return NIB_OK;
     }
@@ -263,7 +287,7 @@ static nib_status run_all(job *j, int first, int end, nib_error *err) {
     const program *p = &layout_block(j->e->layout, j->cell->block)->program;
     nib_status status = NIB_OK;
     for (j->first_op = first; j->first_op < end && status == NIB_OK && !job_is_dropped(j);) {
-        for (j->end_op = j->first_op; j->end_op < end && !is_fetched(j->cell, &p->ops[j->end_op]);)
+        for (j->end_op = j->first_op; j->end_op < end && !is_fetched(j, &p->ops[j->end_op]);)
             j->end_op++;
         run(j);
         j->first_op = j->end_op;

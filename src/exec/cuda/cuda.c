@@ -120,8 +120,8 @@ static nib_status check_caches(const cuda *c, nib_error *err) {
 static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) {
     cuda *c = cuda_of(b);
     NIB_TRY(device_cuda_enter(b->device, err));
-    if (c->deferred.status != NIB_OK)
-        return nib_fail(err, c->deferred.status, "%s", c->deferred.message);
+    if (c->failed.status != NIB_OK)
+        return nib_fail(err, c->failed.status, "%s", c->failed.message);
     if (p->probe)
         return nib_fail(err, NIB_E_DEVICE,
                         "the cuda back end does not support probes: measure with --backend cpu");
@@ -154,19 +154,21 @@ static nib_status wait_until_done(const cuda *c, nib_error *err) {
     return device_cuda_ok(c->base.device, c->k->stream_sync(c->stream), "computing", err);
 }
 
-static void cuda_end(backend *b) {
+static nib_status cuda_end(backend *b, nib_error *err) {
     cuda *c = cuda_of(b);
-    nib_error err = {0};
+    nib_error why = {0};
     in_place_end(c);
-    nib_status status = replay_flush(c, &err);
+    nib_status status = replay_flush(c, &why);
     if (status == NIB_OK)
-        status = wait_until_done(c, &err);
-    const nib_status copied = staged_end(c, status == NIB_OK ? &err : NULL);
+        status = wait_until_done(c, &why);
+    const nib_status copied = staged_end(c, status == NIB_OK ? &why : NULL);
     status = status == NIB_OK ? copied : status;
     replay_drop(c);
     replay_end(c, status == NIB_OK);
-    if (status != NIB_OK)
-        c->deferred = err;
+    if (status == NIB_OK)
+        return NIB_OK;
+    c->failed = why;
+    return nib_fail(err, status, "%s", why.message);
 }
 
 /* The next group: rows of the visit that are adjacent in the pass, from row r of the visit on. */

@@ -78,7 +78,7 @@ struct cuda {
     spans *spans; /* NULL: no timeline is recorded, and graphs are replayed */
 
     cuda_now now;
-    nib_error deferred; /* an error of a call that cannot return one; the next pass returns it */
+    nib_error failed; /* the error of queued work: the GPU computes no more passes */
 };
 
 static inline cuda *cuda_of(backend *b) {

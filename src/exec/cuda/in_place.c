@@ -96,7 +96,7 @@ nib_status in_place_begin(cuda *c, nib_error *err) {
 void in_place_end(cuda *c) {
     in_place *p = &c->in_place;
     if (p->begun)
-        p->host->kind->end(p->host);
+        p->host->kind->end(p->host, NULL); /* its work is complete */
     p->begun = p->now = false;
 }
 

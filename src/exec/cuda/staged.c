@@ -38,6 +38,7 @@ nib_status staged_reserve(cuda *c, nib_error *err) {
     set_homes(c);
     c->base.homes = c->staged.homes;
     const kv_stage_setup how = {.device = c->base.device,
+                                .memory = c->base.device,
                                 .host = c->base.host,
                                 .ledger = c->setup.ledger,
                                 .stride = split->stage_page,
