@@ -249,7 +249,8 @@ static ssize_t write_once(const file *f, const char *data, size_t n, uint64_t of
 
 nib_status file_write_at(file *f, const void *data, uint64_t offset, uint64_t n_byte, nib_error *err) {
     for (uint64_t done = 0; done < n_byte;) {
-        const ssize_t wrote = write_once(f, (const char *)data + done, (size_t)(n_byte - done), offset + done);
+        const ssize_t wrote =
+            write_once(f, (const char *)data + done, (size_t)(n_byte - done), offset + done);
         if (wrote <= 0)
             return nib_fail_errno(err, "cannot write to", f->path, wrote < 0 ? errno : EIO);
         done += (uint64_t)wrote;

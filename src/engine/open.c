@@ -127,7 +127,8 @@ static nib_status open_weights(nib_engine *e, const engine_internal *internal, n
 /* Opens the disk for keys and values. */
 static nib_status open_disk(engine_core *e, nib_error *err) {
     char *folder = engine_disk_folder(e, "kv");
-    const nib_status status = folder ? device_disk_open(folder, &e->disk, err) : nib_fail_nomem(err, 0, "a path");
+    const nib_status status =
+        folder ? device_disk_open(folder, &e->disk, err) : nib_fail_nomem(err, 0, "a path");
     mem_free(folder);
     return status;
 }
@@ -236,7 +237,7 @@ static void keep_what_it_took(const nib_engine *e) {
     learned_run run;
     nib_error err;
     int64_t n_position;
-    if (!e->pager || e->residuals || e->core.stage_end ||
+    if (!e->pager || e->residuals || e->core.disk || e->core.stage_end ||
         !learn_positions(&e->learned, &e->core, &n_position))
         return;
     if (predict_run(&e->core, e->pager, e->backend, n_position, &run, &err) == NIB_OK)

@@ -367,12 +367,14 @@ static bool fits_with(const engine_core *e, const pager_need *need, int on_disk,
                  : sizes_min(&with, need, session, n_pass, n_cell) <= sizes_free_ram(e);
 }
 
-/* A requested context that does not fit RAM, even with all weights streamed, has keys and values on the disk, if
- * files there were asked for. A pass reads all of a weight, and of a context only what is written so far: so
- * they leave RAM first, of as few layers as the weights then fit with, or of all. */
+/* A requested context that does not fit RAM, even with all weights streamed, has keys and values on the disk,
+ * if files there were asked for. A pass reads all of a weight, and of a context only what is written so far:
+ * so they leave RAM first, of as few layers as the weights then fit with, or of all. */
 static void resolve_disk(engine_core *e) {
     settings *s = &e->resolved;
-    if (!e->kind->has_disk || !engine_has_disk(e) || s->cap[NIB_TIER_RAM] == NIB_AUTO || e->stage_end)
+    s->formats.on_disk = NUM_MIN(s->kv_on_disk, kv_paging_max_on_disk(e->layout, s->formats));
+    if (s->formats.on_disk || !e->kind->has_disk || !engine_has_disk(e) || s->cap[NIB_TIER_RAM] == NIB_AUTO ||
+        e->stage_end)
         return;
     const pager_need need = pager_needs(e->layout, s->n_thread);
     int low = 1, high = kv_paging_max_on_disk(e->layout, s->formats);

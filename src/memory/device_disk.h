@@ -1,13 +1,14 @@
 /* device_disk.h - a disk as a device: memory that nobody addresses, with copies to and from RAM.
  *
- * Every allocation is a file without a name (file_open_scratch), which a killed process leaves nothing of. Its
- * addresses are reserved and cannot be read; they only name bytes of the file, so that owners compute with
- * them as with those of other devices. Addresses on the disk, and numbers of bytes, are multiples of
+ * Every allocation is a file without a name (file_open_scratch), which a killed process leaves nothing of.
+ * Its addresses are reserved and cannot be read; they only name bytes of the file, so that owners compute
+ * with them as with those of other devices. Addresses on the disk, and numbers of bytes, are multiples of
  * DEVICE_PAGE.
  *
- * The lanes for keys and values (DEVICE_LOAD_CACHE, DEVICE_STORE_CACHE) have a thread each and their copies are
- * reads and writes in the order of queueing; up to MAX_READ_QUEUE reads are in flight. Copies in other lanes
- * are complete when the call returns. The host is the lane DEVICE_COMPUTE: following a mark waits for it. */
+ * The lanes for keys and values (DEVICE_LOAD_CACHE, DEVICE_STORE_CACHE) have a thread each and their copies
+ * are reads and writes in the order of queueing; up to MAX_READ_QUEUE reads are in flight. Copies in other
+ * lanes are complete when the call returns. The host is the lane DEVICE_COMPUTE: following a mark waits for
+ * it. */
 #ifndef NIB_MEMORY_DEVICE_DISK_H
 #define NIB_MEMORY_DEVICE_DISK_H
 

@@ -227,7 +227,7 @@ static void predict_memory(const plan_question *q, const plan_decision *d, plan_
     for (int i = 0; i < NIB_N_OWNER; i++)
         sum += out->owner[i];
     out->ram_peak = sum;
-    out->disk_peak = d->packed ? image : 0;
+    out->disk_peak = (d->packed ? image : 0) + d->cache->on_disk;
 }
 
 /* ---- both ---- */
@@ -250,6 +250,7 @@ void plan_work_of(const plan_question *q, const plan_decision *d, learned_work *
         out->disk_bytes += part * (double)(d->packed ? c->bytes : c->file_bytes);
     }
     out->cache_bytes = (double)d->cache->position * middle;
+    out->kv_bytes = (double)d->cache->position_on_disk * middle;
     out->cache_macs = (double)q->attention_macs * middle;
     out->bytes[0][q->sketch_bits] += (double)q->sketch_bytes;
     out->n_wait = d->streamed ? q->row_waits + q->best_waits : 0;
@@ -275,12 +276,13 @@ static double work_compute(const plan_rates *r, const learned_work *w, bool pack
 }
 
 static double work_reading(const plan_rates *r, const learned_work *w, bool packed) {
+    const double kv_s = w->kv_bytes / r->at[PLACE_DISK].to[PLACE_RAM];
     if (w->read_bytes <= 0)
-        return w->disk_bytes / (packed ? r->at[PLACE_DISK].to[PLACE_RAM] : r->disk_file);
+        return kv_s + w->disk_bytes / (packed ? r->at[PLACE_DISK].to[PLACE_RAM] : r->disk_file);
     const double bytes_s = r->n_disk ? plan_disk_rate(r, w->read_bytes)
                            : packed  ? r->at[PLACE_DISK].to[PLACE_RAM]
                                      : r->disk_file;
-    return w->disk_bytes * (1 / bytes_s + r->disk_turn / w->read_bytes);
+    return kv_s + w->disk_bytes * (1 / bytes_s + r->disk_turn / w->read_bytes);
 }
 
 /* Reads continue while arrived pages are packed. */
@@ -362,6 +364,7 @@ void plan_predict(const plan_question *q, const plan_decision *d, plan_predictio
     out->ttft_s = first_token(q, d, out->disk_s, w.pack_bytes * plan_stolen_seconds(r, d->packed));
     out->ram_bytes = (uint64_t)work_read(&w);
     out->disk_bytes = (uint64_t)w.disk_bytes;
+    out->kv_disk_bytes = (uint64_t)w.kv_bytes;
     out->guessed = r->guessed;
     *binds = out->disk_s > out->compute_s        ? (packing > reading ? "packing" : "disk read")
              : out->ram_s > 0.8 * out->compute_s ? "memory read"

@@ -71,7 +71,8 @@ typedef enum plan_kv {
 /* The predicted run. Bytes are those of one generated token in the middle of the generation. */
 typedef struct plan_prediction {
     double ttft_s, tok_s;            /* time to the first token of a prompt of n_prompt tokens; generation */
-    uint64_t ram_bytes, disk_bytes;  /* moved for one token */
+    uint64_t ram_bytes, disk_bytes;  /* moved for one token; of the disk, those of weights */
+    uint64_t kv_disk_bytes;          /* and those of keys and values */
     uint64_t vram_bytes, link_bytes; /* of a GPU: read there, and sent to it */
     uint64_t ram_peak;               /* of the process */
     double quality; /* mean KL divergence at the logits from the file's own weights, in nats; negative:
@@ -81,7 +82,7 @@ typedef struct plan_prediction {
     double gpu_s, link_s; /* of a GPU: its launches with the bytes that they read; the link */
     uint64_t vram_peak;   /* of the device, the driver's included */
     uint64_t owner[NIB_N_OWNER]; /* ram_peak by owner; all 0: not known */
-    uint64_t disk_peak;          /* of the files that nibble writes (the packed file) */
+    uint64_t disk_peak;          /* of the files that nibble writes: the packed file, keys and values */
     bool guessed;                /* the machine was not measured */
     int n_run;                   /* earlier runs that corrected tok_s and ttft_s; 0: the formula's */
 } plan_prediction;
@@ -125,6 +126,7 @@ typedef struct plan {
     plan_block *blocks;       /* [n_block], the model's order */
     int n_block;
     plan_kv kv;
+    double kv_on_disk;              /* the share of their bytes that is on the disk */
     char kv_layers[PLAN_KV_LAYERS]; /* the formats of some or all layers, as in "0-3=f16,4-29=kv4"; "": all
                                        have `kv` */
     int64_t n_ctx, n_batch, n_prompt, n_gen; /* 0: not in the plan */

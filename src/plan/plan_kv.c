@@ -25,12 +25,12 @@ static json_t *part_json(const char *layers, int n_byte, const char *format, int
     return json_pack("{s:s%, s:s%}", "layers", layers, (size_t)n_byte, "format", format, (size_t)n_format);
 }
 
-/* The tiers' shares of the bytes, which are those of every part: only a GPU has layers in several tiers, and
- * there all layers have one format. */
+/* The tiers' shares of the bytes of all layers. */
 static json_t *shares_json(const plan *p) {
     const double vram = (double)p->device.kv, ram = (double)p->device.kv_in_ram;
     const double share = plan_is_of_gpu(p) && vram > 0 ? vram / (vram + ram) : 0;
-    return json_pack("{s:f, s:f, s:f}", "vram", share, "ram", 1 - share, "disk", 0.0);
+    return json_pack("{s:f, s:f, s:f}", "vram", share, "ram", 1 - share - p->kv_on_disk, "disk",
+                     p->kv_on_disk);
 }
 
 json_t *plan_kv_json_shares(const plan *p) {

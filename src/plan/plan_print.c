@@ -131,7 +131,7 @@ static json_t *predicted_json(const plan *of_run) {
     for (int i = 0; i < NIB_N_OWNER; i++)
         sum |= p->owner[i];
     bool ok = jsonx_put(moved, "ram", bytes_json(p->ram_bytes)) &&
-              jsonx_put(moved, "disk", bytes_json(p->disk_bytes)) &&
+              jsonx_put(moved, "disk", bytes_json(p->disk_bytes + p->kv_disk_bytes)) &&
               jsonx_put(moved, "link", bytes_json(p->link_bytes)) &&
               jsonx_put(moved, "vram", bytes_json(p->vram_bytes));
     ok = jsonx_put(seconds, "disk", json_real(p->disk_s)) && jsonx_put(seconds, "ram", json_real(p->ram_s)) &&

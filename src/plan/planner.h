@@ -61,7 +61,9 @@ typedef struct plan_cache {
     char layers[PLAN_KV_LAYERS]; /* as plan.kv_layers */
     uint64_t bytes;              /* promised */
     uint64_t touched;            /* resident part of them with this workload */
-    uint64_t position;           /* bytes of one position */
+    uint64_t position;           /* bytes of one position, of all layers */
+    uint64_t on_disk;            /* of other bytes, on the disk (kv_formats.on_disk) */
+    uint64_t position_on_disk;   /* those of one position */
 } plan_cache;
 
 typedef struct plan_question {

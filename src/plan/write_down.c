@@ -116,6 +116,8 @@ nib_status plan_write_down(const plan_question *q, const plan_decision *d, const
     memcpy(out->cap, q->cap, sizeof out->cap);
     out->mode = mode_of(q, out);
     out->kv = d->cache->kv;
+    out->kv_on_disk =
+        d->cache->on_disk ? (double)d->cache->on_disk / (double)(d->cache->on_disk + d->cache->bytes) : 0;
     memcpy(out->kv_layers, d->cache->layers, sizeof out->kv_layers);
     out->n_ctx = q->n_ctx;
     out->n_batch = q->free_batch ? 0 : q->n_batch;

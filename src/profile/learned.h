@@ -25,6 +25,7 @@ typedef struct learned_work {
     double cache_bytes,
         cache_macs;    /* bytes and multiply-adds of attention, in the middle of the generation */
     double disk_bytes; /* read from disk */
+    double kv_bytes;   /* of keys and values that are read from disk; runs with some are not stored */
     double pack_bytes; /* the part of them that the reader packs, in packed bytes */
     double n_wait;     /* small reads that nothing overlaps, of rows of a table */
     double read_bytes; /* bytes of one read */

@@ -90,7 +90,7 @@ static nib_status open_cache(nib_batch *b, uint64_t bytes, nib_error *err) {
     device_info where;
     d->kind->info(d, &where);
     if (bytes == NIB_AUTO)
-        bytes = where.host_reads || kv_paging_is_staged(kv_pool_paging(b->pages))
+        bytes = where.host_reads || kv_paging_has(kv_pool_paging(b->pages), KV_HOME_STAGED)
                     ? 0
                     : NUM_MIN(ledger_free(b->driver.on.ledger, PLACE_RAM) / 4, CACHE_RAM);
     else if (bytes > 0 && engine_is_joined(b->engine))

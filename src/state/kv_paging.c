@@ -126,9 +126,7 @@ static nib_status place_layers(kv_paging *p, const layout *lay, bool overlaid, c
         const kv_home home = on_disk ? KV_HOME_STAGED : homes ? homes[i] : KV_HOME_DEVICE;
         uint64_t *stays = home ? &p->host_bytes : &p->page_bytes;
         uint64_t *end = part && !home ? &p->part_bytes : stays;
-        uint64_t at = overlaid  ? 0
-                      : on_disk ? (uint64_t)num_round_up((int64_t)*end, SYSTEM_PAGE)
-                                : *end;
+        uint64_t at = overlaid ? 0 : on_disk ? (uint64_t)num_round_up((int64_t)*end, SYSTEM_PAGE) : *end;
         if (!o || type == TYPE_COUNT)
             continue;
         bool fits = place_layer(&layer, o, type, &at);
@@ -181,10 +179,10 @@ uint64_t kv_layer_bytes(const kv_paging *p, const kv_layer *l) {
     return (uint64_t)(p->formats.on_disk ? num_round_up(bytes, SYSTEM_PAGE) : bytes);
 }
 
-bool kv_paging_is_staged(const kv_paging *p) {
+bool kv_paging_has(const kv_paging *p, kv_home home) {
     bool any = false;
     for (int i = 0; i < p->n_layer; i++)
-        any = any || p->layers[i].home == KV_HOME_STAGED;
+        any = any || p->layers[i].home == home;
     return any;
 }
 

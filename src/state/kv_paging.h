@@ -47,8 +47,8 @@ typedef struct kv_paging {
 /* overlaid: all layers share one place, for passes that begin at position 0 and no longer need a layer's keys
  * and values after its visit; not if a later one reads them again. NIB_E_NOFIT: a page overflows. */
 nib_status kv_paging_open(kv_paging *p, const layout *lay, kv_formats formats, bool overlaid, nib_error *err);
-void kv_paging_close(kv_paging *p);           /* zeroed is fine */
-bool kv_paging_is_staged(const kv_paging *p); /* some layer's home is KV_HOME_STAGED */
+void kv_paging_close(kv_paging *p);                   /* zeroed is fine */
+bool kv_paging_has(const kv_paging *p, kv_home home); /* some layer has that home */
 /* As kv_paging_open, without the layers' places; allocates nothing. */
 nib_status kv_paging_size(kv_paging *p, const layout *lay, kv_formats formats, bool overlaid, nib_error *err);
 /* Bytes of the keys of an attention's layer in a page, which are those of its values. false: they overflow.

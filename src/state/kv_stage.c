@@ -366,7 +366,8 @@ static nib_status copy_page(const kv_stage *s, const kv_layer *l, uint8_t *here,
     const uint64_t bytes = kv_layer_bytes(s->paging, l);
     const uint64_t head = (uint64_t)kv_head_bytes(l->type, l->d_head), row = head / KV_BLOCK;
     uint8_t *host = page + l->key_at;
-    if (d->kind->whole_pages || kv_is_coded(l->type) || p.end - p.first == KV_BLOCK || bytes != 2 * (uint64_t)l->n_kv_head * head)
+    if (d->kind->whole_pages || kv_is_coded(l->type) || p.end - p.first == KV_BLOCK ||
+        bytes != 2 * (uint64_t)l->n_kv_head * head)
         return d->kind->copy(d, lane, up ? here : host, up ? host : here, bytes, err);
     here += (uint64_t)p.first * row;
     host += (uint64_t)p.first * row;
@@ -500,7 +501,7 @@ nib_status kv_stage_begin(kv_stage *s, nib_error *err) {
     cut(s);
     for (int i = 0; i < s->n_part; i++) {
         number_pages(s, &s->parts[i]);
-        for (int up = 0; up < 2; up++)
+        for (int up = 0; up < 2 && kv_paging_has(s->paging, KV_HOME_HOST); up++)
             NIB_TRY(list_pairs(s, &s->parts[i], up, &n_pair[up], err));
     }
     NIB_TRY(d->kind->copy(d, DEVICE_LOAD_CACHE, there(s), s->list, n * sizeof *s->list, err));

@@ -33,11 +33,11 @@ static inline uint64_t kv_stage_slot(uint64_t stride, uint64_t n_page, uint64_t 
 }
 uint64_t kv_stage_bytes(uint64_t slot_bytes, uint64_t n_list);
 
-/* The device makes the copies, and has copy_rows. Slots are in `memory`: its own, or, of a disk, RAM. A slot has n_page pages of `stride` bytes, a multiple of DEVICE_PAGE; with codes
- * before them pages of `newest` bytes for the newest positions of n_newest sequences, which kernels expect
- * never to hold anything but halves. n_list: pages of a pass, those for the newest positions included.
- * Numbers grow if a pass needs more. It takes kv_stage_bytes. host: the memory of kv_pool_split. Everything
- * is borrowed. */
+/* The device makes the copies, and has copy_rows. Slots are in `memory`: its own, or, of a disk, RAM. A slot
+ * has n_page pages of `stride` bytes, a multiple of DEVICE_PAGE; with codes before them pages of `newest`
+ * bytes for the newest positions of n_newest sequences, which kernels expect never to hold anything but
+ * halves. n_list: pages of a pass, those for the newest positions included. Numbers grow if a pass needs
+ * more. It takes kv_stage_bytes. host: the memory of kv_pool_split. Everything is borrowed. */
 typedef struct kv_stage_setup {
     device *device, *memory, *host;
     ledger *ledger;

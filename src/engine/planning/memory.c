@@ -35,9 +35,14 @@ static nib_status add_cache(planning *f, const engine_core *e, plan_kv kv, kv_fo
     NIB_TRY(sessions_cache_bytes(e, formats, f->q.n_ctx, &c->bytes, err));
     kv_formats whole = formats; /* of all layers */
     whole.slides = false;
+    whole.on_disk = 0;
     NIB_TRY(kv_table_bytes(e->layout, whole, false, FEW, &few, err));
     NIB_TRY(kv_table_bytes(e->layout, whole, false, MANY, &many, err));
     c->position = (many - few) / (MANY - FEW);
+    whole.on_disk = formats.on_disk;
+    NIB_TRY(kv_tables_on_disk(e->layout, whole, 1, &c->position_on_disk, err));
+    c->position_on_disk /= KV_BLOCK;
+    NIB_TRY(sessions_on_disk(e, formats, f->q.n_ctx, &c->on_disk, err));
     /* the last generated token is not computed; every session has the same workload */
     NIB_TRY(kv_table_touched(e->layout, formats, NUM_MIN(f->q.n_prompt + f->q.n_gen - 1, f->q.n_ctx),
                              &c->touched, err));

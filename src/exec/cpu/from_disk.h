@@ -1,6 +1,6 @@
 /* from_disk.h - layers whose keys and values are on a disk (state/kv_stage.h): their pages come to RAM before
- * attention, and what rows wrote goes back after it. The calling thread acquires and releases; it waits for the
- * disk only when the reads ahead have not been fast enough. */
+ * attention, and what rows wrote goes back after it. The calling thread acquires and releases; it waits for
+ * the disk only when the reads ahead have not been fast enough. */
 #ifndef NIB_EXEC_CPU_FROM_DISK_H
 #define NIB_EXEC_CPU_FROM_DISK_H
 
@@ -12,9 +12,9 @@ typedef struct from_disk {
     bool now;        /* the pass has such layers; those of measurements do not */
     const segment *segments;
     int n_segment;
-    kv_view *views;      /* [n_segment]: of the acquired part's layer, in its slot */
-    uint8_t **pages;     /* of all segments, one after the other; those of the acquired part are set */
-    int64_t *first;      /* [n_segment]: where a segment's pages begin in `pages` */
+    kv_view *views;  /* [n_segment]: of the acquired part's layer, in its slot */
+    uint8_t **pages; /* of all segments, one after the other; those of the acquired part are set */
+    int64_t *first;  /* [n_segment]: where a segment's pages begin in `pages` */
     size_t max_views, max_first, max_pages;
 } from_disk;
 

@@ -34,7 +34,7 @@ typedef struct executor {
     bool sliced;             /* float weights by slices (linear_args.sliced) */
     const residual_use *residuals; /* NULL: none */
     shortlist *best;               /* state of OP_SHORTLIST; NULL: the model has no such op */
-    struct from_disk *on_disk;      /* layers whose keys and values are on a disk */
+    struct from_disk *on_disk;     /* layers whose keys and values are on a disk */
     op_trace *trace;               /* NULL: times are not measured */
 } executor;
 

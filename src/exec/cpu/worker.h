@@ -58,9 +58,9 @@ typedef struct job {
      * gives them in any order, their outputs are kept apart until all have been computed. */
     const int32_t *taken;
     int n_taken;
-    bool apart, ends;     /* ends: no expert comes after these */
-    /* Rows [kv_first, kv_end) of the cell, which the job's only op attends for, and the segments' views of keys
-     * and values that came from the disk; NULL: all rows, with the tables' own. */
+    bool apart, ends; /* ends: no expert comes after these */
+    /* Rows [kv_first, kv_end) of the cell, which the job's only op attends for, and the segments' views of
+     * keys and values that came from the disk; NULL: all rows, with the tables' own. */
     const kv_view *kv;
     int64_t kv_first, kv_end;
     int64_t ahead;        /* of the products (linear_args.ahead) */
