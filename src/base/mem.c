@@ -249,3 +249,12 @@ void mem_unmap(void *p, size_t n_byte) {
     count(-(int64_t)page_round(n_byte));
     munmap(p, page_round(n_byte));
 }
+
+void *mem_addresses(size_t n_byte) {
+    void *p = mmap(NULL, n_byte, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+void mem_addresses_end(void *p, size_t n_byte) {
+    munmap(p, n_byte);
+}

@@ -27,6 +27,9 @@ int mem_grow(void **array, size_t *cap, size_t n, size_t each);
 void *mem_map(size_t n_byte);
 void *mem_map_sparse(size_t n_byte); /* the same without huge pages: touched, and resident, bit by bit */
 void mem_unmap(void *p, size_t n_byte);
+/* Addresses that nothing else has and nobody may access; page-aligned. NULL: there are none. */
+void *mem_addresses(size_t n_byte);
+void mem_addresses_end(void *p, size_t n_byte);
 /* Allows huge pages in such a region (also a sparse one) for parts that are touched from now on. A touched
  * huge page becomes resident as a whole. */
 enum { MEM_HUGE_PAGE = 2 << 20 };

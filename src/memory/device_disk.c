@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* An allocation. */
 typedef struct extent {
@@ -232,8 +231,8 @@ static nib_status disk_alloc(device *base, uint64_t n_byte, bool sparse, void **
         mem_free(e);
         return status;
     }
-    e->at = mmap(NULL, (size_t)n_byte, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (e->at == MAP_FAILED) {
+    e->at = mem_addresses((size_t)n_byte);
+    if (!e->at) {
         file_close(e->f);
         mem_free(e);
         return nib_fail_nomem(err, n_byte, "addresses for a disk");
@@ -249,7 +248,7 @@ static void disk_free(device *base, void *at, uint64_t n_byte) {
         if ((*e)->at == at) {
             extent *gone = *e;
             *e = gone->next;
-            munmap(gone->at, (size_t)n_byte);
+            mem_addresses_end(gone->at, (size_t)n_byte);
             file_close(gone->f);
             mem_free(gone);
             return;

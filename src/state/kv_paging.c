@@ -56,7 +56,7 @@ int kv_paging_max_on_disk(const layout *lay, kv_formats formats) {
 
 /* Whether the layer is on the disk, the *seen-th of `most` that may be. */
 static bool is_on_disk(kv_formats formats, const op *o, int most, int *seen) {
-    if (formats.on_disk == 0 || !may_be_on_disk(formats, o))
+    if (formats.on_disk == 0 || most == 0 || !may_be_on_disk(formats, o))
         return false;
     const int64_t k = (*seen)++, all = NUM_MIN(formats.on_disk, most);
     return (k + 1) * all / most != k * all / most;
