@@ -378,7 +378,7 @@ static void resolve_disk(engine_core *e) {
         return;
     const pager_need need = pager_needs(e->layout, s->n_thread);
     int low = 1, high = kv_paging_max_on_disk(e->layout, s->formats);
-    if (fits_with(e, &need, 0, !s->stream) || high == 0 || !fits_with(e, &need, high, !s->stream))
+    if (fits_with(e, &need, 0, !s->stream) || high == 0)
         return;
     while (low < high) {
         const int middle = (low + high) / 2;
@@ -387,9 +387,10 @@ static void resolve_disk(engine_core *e) {
         else
             low = middle + 1;
     }
-    s->formats.on_disk = low;
-    log_line(&e->log, "keys and values of %d of %d layers are on the disk: they do not fit RAM", low,
-             model_n_kv_layer(e->m));
+    s->formats.on_disk = low; /* also if not even that fits: a refusal then names the smallest cap with it */
+    if (fits_with(e, &need, low, !s->stream))
+        log_line(&e->log, "keys and values of %d of %d layers are on the disk: they do not fit RAM", low,
+                 model_n_kv_layer(e->m));
 }
 
 nib_status sizes_resolve(engine_core *e, nib_error *err) {
