@@ -6,6 +6,7 @@
 #include "support/faults.h"
 #include "support/prompts.h"
 #include "nib_tools.h"
+#include "support/tempdir.h"
 #include "support/tinymodel.h"
 
 #include <math.h>
@@ -110,13 +111,12 @@ static void costs_are_costs(void **state) {
 static void losses_of_keys_and_values(void **state) {
     (void)state;
     const char *path = tiny_model("packed.gguf", &packed);
-    char folder[] = "/tmp/nibble-kv-loss-XXXXXX";
+    const char *folder = temp_path("cache");
     calibration c;
     kv_loss losses[2];
     nib_engine_options o;
     nib_engine *e = NULL;
     nib_error err = {0};
-    assert_non_null(mkdtemp(folder));
     setenv("XDG_CACHE_HOME", folder, 1);
     nib_engine_options_init(&o);
     if (measure_prompts(path, &o, NULL, true, &c, &err))
