@@ -99,7 +99,7 @@ static void test_measured(void **state) {
     dpr_unit units[16];
     dpr_scheme s[16];
     const int n = dpr_measure(units, 16);
-    assert_true(n >= 2);
+    assert_true(n >= 1); /* plain x86-64 has one */
     for (int i = 0; i < n; i++) {
         assert_true(units[i].rate > 0);
         assert_non_null(kernels_table_for(units[i].isa));
