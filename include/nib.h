@@ -150,9 +150,9 @@ typedef struct nib_engine_options {
                             NIB_E_DEVICE: this build or machine has no such back end */
     /* Ranks of a pipeline (docs/cluster.md): each computes consecutive blocks of the model, in a process of
      * its own with these caps, and the caller's process is the first. `devices` has a place for each rank, as
-     * in "cpu,cpu" or "0,1" (numbers of GPUs). NULL or one place: the caller's process computes all.
-     * `program` is nibble's, which is started for each further rank; NULL: "nibble", found by PATH.
-     * NIB_E_USAGE names what ranks lack. */
+     * in "cpu,cpu" or "0,1" (numbers of GPUs), and may have a cap of its own ("0:16G,1:8G"). NULL or one
+     * place: the caller's process computes all. `program` is nibble's, which is started for each further
+     * rank; NULL: "nibble", found by PATH. NIB_E_USAGE names what ranks lack. */
     const char *devices, *program;
     int32_t gpu_layers;  /* at most this many of the last layers keep their weights on the GPU. The processor
                             computes the others, or they are copied for a prompt. 0: as many as fit under
@@ -334,7 +334,8 @@ typedef struct nib_traffic {
 NIB_API void nib_engine_traffic(nib_engine *engine, nib_traffic *out);
 
 /* Checks what every pass needs beside memory. NIB_E_IO: weights are streamed from a file that has changed or
- * is gone; passes succeed again when it is back. Any thread may call it at any time; it does not wait. */
+ * is gone; passes succeed again when it is back. Or a rank of `devices` has ended; then the engine must be
+ * opened again. Any thread may call it at any time; it does not wait. */
 NIB_API nib_status nib_engine_check(const nib_engine *engine, nib_error *err);
 
 /* Where the weights are: for each block, in the order of a pass, one entry for each pair of format and tier.
