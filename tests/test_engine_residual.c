@@ -334,7 +334,7 @@ static void test_tuned(void **state) {
     (void)state;
     char coarse[512], said_too[8192], *json, *text;
     const char *whole = original_and_coarse(coarse);
-    nib_engine_options o = options(whole, 4, 64);
+    nib_engine_options o = options(whole, 4, SANITIZED ? 8 : 64);
     nib_error err;
     nib_engine *e = engine_must_open(coarse, &o, NULL);
     assert_int_equal(nib_residuals_tune(e, 0.5, 0, &json, &err), NIB_OK);
