@@ -263,7 +263,7 @@ test: all tests ## build and run every test
 	@sh tools/run-tests.sh $(BUILD)
 
 # Tests whose subject has threads, as grep -E takes it.
-THREADED := base_thread|read_queue|memory_device|weights_(runs|device)|session_(batch|chat|prefix)|exec_visits|engine_(stream|cancel)|server
+THREADED := base_thread|read_queue|memory_device|weights_(runs|device)|session_(batch|chat|on_disk|prefix)|exec_visits|engine_(stream|cancel)|server
 threaded: $(shell printf '%s\n' $(TESTS) | grep -E 'test_.*($(THREADED))')
 
 SANITIZED = $(MAKE) OPT=-O1 WERROR=$(WERROR)

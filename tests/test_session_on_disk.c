@@ -90,7 +90,7 @@ static void back_and_forth(void **state) {
                  {300, 1}, {20, 1},  {250, 2}, {248, 3}, {300, 1}};
     char gemma[512];
     snprintf(gemma, sizeof gemma, "%s", tiny_folder_gemma3(30));
-    for (int folder = 0; folder < 2; folder++) {
+    for (int folder = 0; folder < 2; folder += slow_step(2)) {
         const char *path = folder ? gemma : model_path();
         nib_engine *e[2] = {open_engine(path, folder ? NIB_KV_F16 : MIXED, 200, ALL),
                             open_engine(path, folder ? NIB_KV_F16 : MIXED, 200, 0)};
@@ -151,11 +151,11 @@ static void batches(void **state) {
                                       {.n_sequence = 4, .n_position = 900, .n_prompt = 40, .n_draft = 3}};
     const char *path = model_path();
     nib_result want[N_REQUEST], got[N_REQUEST];
-    for (int kv = 0; kv < 2; kv++) {
+    for (int kv = 0; kv < 2; kv += slow_step(2)) {
         nib_engine *in_ram = open_engine(path, kv ? NIB_KV_8 : NIB_KV_F16, 256, 0);
         answer_all(in_ram, &ways[0], want);
         nib_engine_close(in_ram);
-        for (size_t i = 0; i < NUM_COUNT(ways); i++) {
+        for (size_t i = 0; i < NUM_COUNT(ways); i += (size_t)slow_step(2)) {
             nib_engine *e = open_engine(path, kv ? NIB_KV_8 : NIB_KV_F16, 256, kv ? ALL : 3);
             answer_all(e, &ways[i], got);
             for (int k = 0; k < N_REQUEST; k++) {
