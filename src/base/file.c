@@ -99,12 +99,24 @@ static int make_nameless(char *path, uint64_t n_byte, bool *direct) {
     return fd;
 }
 
+static nib_status leave_some(const char *folder, uint64_t n_byte, nib_error *err) {
+    const uint64_t left = path_disk_left(folder);
+    char need[32], have[32];
+    if (n_byte <= left)
+        return NIB_OK;
+    return nib_fail(err, NIB_E_NOFIT,
+                    "%s: %s do not fit: the file system has %s more than the tenth that stays free", folder,
+                    num_format_size(n_byte, need), num_format_size(left, have));
+}
+
 nib_status file_open_scratch(const char *folder, uint64_t n_byte, file **out, nib_error *err) {
     char *path = path_join(folder, "nibble-XXXXXX");
     bool direct;
     if (!path)
         return nib_fail_nomem(err, 0, "a path");
     nib_status status = path_make_folders(path, err);
+    if (status == NIB_OK)
+        status = leave_some(folder, n_byte, err);
     const int fd = status == NIB_OK ? make_nameless(path, n_byte, &direct) : -1;
     const struct stat info = {.st_size = (off_t)n_byte};
     if (status == NIB_OK)

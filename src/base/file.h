@@ -25,7 +25,8 @@ int file_handle(const file *f); /* the descriptor, for read_queue.c; stays the f
  * a failing one NIB_E_IO. With FILE_DIRECT an unaligned request goes through an internal bounce buffer. */
 nib_status file_read_at(file *f, void *out, uint64_t offset, uint64_t n_byte, nib_error *err);
 /* A file without a name, for reading and writing, that ends with its last user: n_byte bytes of disk space in
- * this folder, which is made if it is missing. It is as with FILE_DIRECT. A full disk is NIB_E_IO. */
+ * this folder, which is made if it is missing. It is as with FILE_DIRECT. A full disk is NIB_E_IO;
+ * NIB_E_NOFIT: less than a tenth of the file system would stay free. */
 nib_status file_open_scratch(const char *folder, uint64_t n_byte, file **out, nib_error *err);
 /* Writes to such a file. data, offset and n_byte are multiples of FILE_ALIGN. */
 nib_status file_write_at(file *f, const void *data, uint64_t offset, uint64_t n_byte, nib_error *err);

@@ -71,7 +71,6 @@ static lane *lane_of(disk *d, device_lane name) {
 /* Reads n pieces together. */
 static nib_status read_all(lane *l, const work *list, size_t n, nib_error *err) {
     nib_status status = NIB_OK;
-    size_t n_sent = 0;
     for (size_t i = 0; i < n; i++) {
         const read_request what = {.f = list[i].f,
                                    .out = list[i].memory,
@@ -79,9 +78,8 @@ static nib_status read_all(lane *l, const work *list, size_t n, nib_error *err) 
                                    .n_byte = list[i].n_byte,
                                    .min = list[i].n_byte};
         read_queue_submit(l->reads, (int)i, &what);
-        n_sent++;
     }
-    for (int tag; n_sent > 0; n_sent--) {
+    for (int tag; n > 0; n--) {
         const nib_status now = read_queue_wait(l->reads, &tag, status == NIB_OK ? err : NULL);
         status = status == NIB_OK ? now : status;
     }
