@@ -170,13 +170,14 @@ NIB_API int32_t nib_engine_many_from(const nib_engine *engine);
 
 /* ---- a model with random weights ----------------------------------------------------------------- */
 
-/* The shapes of a known model with pseudo-random weights, for timing and for testing budgets. The file has no
- * tokenizer. It is written front to back in a megabyte of memory. */
+/* The shapes of a known model with pseudo-random weights, for timing and for testing budgets. It is written
+ * front to back in a megabyte of memory. */
 typedef struct nib_synth_options {
     const char *shape;        /* a name of nib_synth_shape, letter case ignored */
     const char *type;         /* of the matrices: "q4_0", "q8_0", "f16"; NULL: q4_0 */
     int64_t n_layer;          /* maximum number of layers; 0: all */
     const char *routing;      /* how routers of mixtures choose: "uniform", "fitted", "flat"; NULL: fitted */
+    const char *tokenizer;    /* a model whose tokenizer the file gets, a GGUF file or a folder; NULL: none */
     uint64_t seed;            /* the same seed gives the same file */
     bool hollow;              /* the header, followed by a hole that takes no disk space: for planning */
     nib_progress_fn progress; /* NULL: none */

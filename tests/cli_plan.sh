@@ -336,6 +336,19 @@ if PATH=$PATH:/sbin ldconfig -p | grep -q libClp.so.1; then
     check "attention is where the bound has it" true_that 'd["schedule"]["attend"] == d["bound"]["schedule"]["attend"]'
     run plan synth:opt-30b --backend cuda --vram 16G --ram 110G --parallel 96 -c 576 --json
     check "and a plan for so many sequences fits" true_that 'd["kv"][0]["shares"]["ram"] > 0.5 and d["gpu"]["kv_in_ram"] > 1e9'
+    gzip -dc "$here/data/tokenizer/gpt-2.gguf.gz" >"$tmp/gpt-2.gguf"
+    run synth opt-125m --layers 1 -o "$tmp/opt.gguf" --tokenizer "$tmp/gpt-2.gguf"
+    check "a synthetic model with a tokenizer" [ $code = 0 ]
+    run tokenize "$tmp/opt.gguf" "Why is the sky blue?" --json
+    check "its tokens are the other model's" grep -q '\b5195\b' "$tmp/out"
+    for i in 1 2; do
+        echo '{"custom_id": "'$i'", "method": "POST", "url": "/v1/completions", "body": {"prompt": [5195, 318, 262, 6766], "max_tokens": 6}}'
+    done >"$tmp/in.jsonl"
+    run plan "$tmp/opt.gguf" --workload "$tmp/in.jsonl" --json
+    check "a file's tokens are counted" true_that '4 <= d["workload"]["n_prompt"] <= 5 and d["workload"]["n_gen"] == 6'
+    run synth smollm2-135m --layers 1 -o "$tmp/small.gguf" --tokenizer "$tmp/gpt-2.gguf"
+    check "a vocabulary that is too large exits 2" [ $code = 2 ]
+    check "and says so" grep -q 'expected at most 49152 tokens, found 50257' "$tmp/err"
     run plan "$model" --workload 32x32
     check "half a workload exits 2" [ $code = 2 ]
 else

@@ -9,6 +9,7 @@ static int run(cli_args *args) {
                                        .type = args->type,
                                        .n_layer = args->layers,
                                        .routing = args->routing,
+                                       .tokenizer = args->tokenizer,
                                        .seed = args->seed >= 0 ? (uint64_t)args->seed : 0,
                                        .progress = cli_progress,
                                        .cancel = cli_cancel,
@@ -31,14 +32,14 @@ static int run(cli_args *args) {
 
 const cli_command cmd_synth = {
     .name = "synth",
-    .usage = "SHAPE -o FILE [--type q4_0] [--layers N] [--routing fitted]",
+    .usage = "SHAPE -o FILE [--type q4_0] [--layers N] [--tokenizer MODEL]",
     .summary = "write a model with random weights in the shapes of a known one, for timing",
     .details =
         "SHAPE is one of smollm2-135m, llama-3.2-1b, llama-3.2-3b, llama-3-8b, llama-3-70b, llama-2-7b,\n"
         "llama-2-13b, mistral-7b, qwen2.5-0.5b, qwen2.5-7b, phi-3-medium, opt-125m, opt-6.7b, opt-30b,\n"
         "opt-175b, qwen3-30b-a3b, qwen3-235b-a22b, qwen3.5-35b-a3b, gpt-oss-20b, gpt-oss-120b,\n"
-        "glm-4.5-air, deepseek-v3, gemma-4-26b-a4b, lfm2-8b-a1b, granite-4-h-small. The file has no\n"
-        "tokenizer: use it with bench, or with run --tokens.\n\n"
+        "glm-4.5-air, deepseek-v3, gemma-4-26b-a4b, lfm2-8b-a1b, granite-4-h-small. Without\n"
+        "--tokenizer the file has none: use it with bench, or with run --tokens.\n\n"
         "Routers of mixtures choose as --routing says: fitted (hits, repetitions and popularity of recorded\n"
         "choices of real models, the default), flat (memory, but little preference) or uniform (neither). "
         "The\n"

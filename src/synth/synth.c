@@ -7,6 +7,7 @@
 #include "numbers/encode.h"
 #include "synth/routing.h"
 #include "synth/shapes.h"
+#include "tokenizer/write_gguf.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -289,8 +290,7 @@ static void set_metadata(synth_job *job) {
     snprintf(name, sizeof name, "%s, random weights", s->name);
     set_text(job, "general.architecture", arch);
     set_text(job, "general.name", name);
-    set_text(job, "tokenizer.ggml.model", "no_vocab"); /* set, so that other programs open the file too */
-    set_text(job, "general.description", "random weights made by nibble synth; no tokenizer");
+    set_text(job, "general.description", "random weights made by nibble synth");
     set_int(job, arch, "block_count", job->n_layer);
     set_int(job, arch, "context_length", s->n_ctx);
     set_int(job, arch, "embedding_length", s->d_model);
@@ -311,10 +311,36 @@ static void set_metadata(synth_job *job) {
     }
 }
 
+/* The vocabulary of another model, filled up to the shape's. */
+static nib_status copy_tokenizer(synth_job *job) {
+    const char *path = job->options->tokenizer;
+    const int64_t n_vocab = job->shape->n_vocab;
+    const logger silent = {0};
+    container *c = NULL;
+    tokenizer *t = NULL;
+    if (!path) { /* the key is there, so that other programs open the file too */
+        set_text(job, "tokenizer.ggml.model", "no_vocab");
+        return job->status;
+    }
+    NIB_TRY(container_open(path, &silent, &c, &job->err));
+    nib_status status = tokenizer_open(c, &silent, &t, &job->err);
+    if (!status && tokenizer_n_vocab(t) > n_vocab)
+        status =
+            nib_fail(&job->err, NIB_E_USAGE, "--tokenizer: expected at most %lld tokens, found %d in '%s'",
+                     (long long)n_vocab, tokenizer_n_vocab(t), path);
+    if (!status)
+        status = tokenizer_write_gguf(t, n_vocab, job->writer, &job->err);
+    tokenizer_close(t);
+    container_close(c);
+    return status;
+}
+
 static nib_status write_file(synth_job *job) {
     const canceller cancel = {job->options->cancel, job->options->user};
     gguf_writer_set_cancel(job->writer, &cancel);
     set_metadata(job);
+    if (!job->status)
+        job->status = copy_tokenizer(job);
     if (!job->status)
         synth_each_tensor(job->shape, job->n_layer, declare_tensor, job);
     if (!job->status && job->options->hollow)

@@ -21,9 +21,11 @@ enum {
 
 /* ---- lengths ---- */
 
-/* Bytes of all texts in a value. */
+/* Bytes of all texts in a value; an integer of an array is a token. */
 static size_t text_bytes(const json_t *v) {
     size_t n = json_is_string(v) ? json_string_length(v) : 0, i;
+    if (json_is_integer(v))
+        return TOKEN_BYTES;
     const char *key;
     const json_t *each;
     json_array_foreach(v, i, each) n += text_bytes(each);

@@ -12,6 +12,7 @@
 #include "profile/machine.h"
 #include "schedule/sweeps.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -114,7 +115,9 @@ static void fix_homes(facts *out, bool bound) {
 }
 
 static nib_shares shares_of(const flow_answer *a, flow_column first, bool on_gpu) {
-    const double *s = a->share + first;
+    double s[3];
+    for (int i = 0; i < 3; i++)
+        s[i] = fmax(a->share[first + i], 0); /* the solver's may be below by its tolerance */
     return on_gpu ? (nib_shares){s[0], s[1], s[2]} : (nib_shares){0, s[0], s[2]};
 }
 
