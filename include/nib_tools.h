@@ -149,6 +149,7 @@ typedef struct nib_flow {
     double seconds;        /* for the whole workload */
     char binds[24];        /* the busiest of link, disk, memory and products */
     double one_more_gb[3]; /* tokens a second that one more GiB of VRAM, RAM or disk would give */
+    bool guessed;          /* rates that it stands on were not measured on this machine (nib_hardware) */
     int n_program;         /* linear programs that were solved for it */
     double search_s;       /* and how long that took */
 } nib_flow;

@@ -175,6 +175,35 @@ static int open_files(batch_run *b) {
 
 /* ---- a run ---- */
 
+/* Whether a plan that stands on guesses waits until the machine has been measured: where the job is much
+ * longer than that takes, and the caps have room for it. */
+static bool is_worth_measuring(const batch_run *b) {
+    enum { LONG = 120 };
+    const uint64_t held = UINT64_C(2) << 30, ram = b->args->ram, vram = b->args->vram;
+    return b->flow.guessed && b->flow.seconds > LONG && (ram == NIB_AUTO || ram > 2 * held) &&
+           (vram == NIB_AUTO || vram > 2 * held);
+}
+
+static void plan_lengths(batch_run *b, const nib_workload *work) {
+    const nib_hardware_options o = {.folder = b->args->scratch,
+                                    .progress = cli_progress,
+                                    .log = cli_log,
+                                    .cancel = cli_cancel,
+                                    .user = b->args};
+    char *text = NULL;
+    nib_error err;
+    serve_plan(&b->serve, work, &b->flow);
+    if (!is_worth_measuring(b))
+        return;
+    cli_note(b->args,
+             "nibble: measuring this machine, once, since the plan depends on its rates (nibble hw)");
+    if (nib_hardware(&o, &text, &err))
+        cli_note(b->args, "nibble: %s", err.message);
+    else
+        serve_plan(&b->serve, work, &b->flow);
+    nib_free(text);
+}
+
 /* Sets the schedule, and plans what no option decides from the lengths of the requests. */
 static int plan_work(batch_run *b) {
     static const char *const kinds[] = {
@@ -190,7 +219,7 @@ static int plan_work(batch_run *b) {
         return cli_usage_error("--order: expected done or input, found '%s'", args->order);
     b->work.in_order = args->order && !strcmp(args->order, "input");
     if (workload_of_file(b->work.in.fd, b->work.n_line, &work))
-        serve_plan(&b->serve, &work, &b->flow);
+        plan_lengths(b, &work);
     if (b->flow.tok_s > 0)
         cli_note(args,
                  "nibble: plan for %lld requests of %.0f + %.0f tokens: %lld together, %.1f tok/s, %s binds",

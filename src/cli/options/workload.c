@@ -139,12 +139,12 @@ static json_t *shares_json(const nib_shares *s) {
 }
 
 static json_t *flow_json(const nib_flow *f) {
-    return json_pack("{s:o, s:{s:o, s:o, s:o}, s:{s:f, s:f}, s:s, s:{s:f, s:f, s:f}, s:{s:i, s:f}}",
+    return json_pack("{s:o, s:{s:o, s:o, s:o}, s:{s:f, s:f}, s:s, s:b, s:{s:f, s:f, s:f}, s:{s:i, s:f}}",
                      "schedule", workload_schedule(f), "shares", "weights", shares_json(&f->weights), "kv",
                      shares_json(&f->kv), "stream", shares_json(&f->stream), "predicted", "tok_s", f->tok_s,
-                     "seconds", f->seconds, "binds", f->binds, "one_more_gb", "vram", f->one_more_gb[0],
-                     "ram", f->one_more_gb[1], "disk", f->one_more_gb[2], "search", "programs", f->n_program,
-                     "seconds", f->search_s);
+                     "seconds", f->seconds, "binds", f->binds, "guessed", f->guessed, "one_more_gb", "vram",
+                     f->one_more_gb[0], "ram", f->one_more_gb[1], "disk", f->one_more_gb[2], "search",
+                     "programs", f->n_program, "seconds", f->search_s);
 }
 
 static json_t *document(const char *model, const nib_workload *w, const nib_flow *plan,
@@ -173,8 +173,8 @@ static void print_flow(const terminal *s, const char *title, const nib_flow *f) 
     print_shares(s, "weights", &f->weights);
     print_shares(s, "keys and values", &f->kv);
     print_shares(s, "residual stream", &f->stream);
-    terminal_line(s, "  %-18s %.1f tok/s, %.0f s for all; %s binds", "expected", f->tok_s, f->seconds,
-                  f->binds);
+    terminal_line(s, "  %-18s %.1f tok/s, %.0f s for all; %s binds%s", "expected", f->tok_s, f->seconds,
+                  f->binds, f->guessed ? " (not measured: nibble hw)" : "");
     terminal_line(s, "  %-18s VRAM %+.1f, RAM %+.1f tok/s", "one more GiB", f->one_more_gb[0],
                   f->one_more_gb[1]);
 }

@@ -30,6 +30,7 @@ typedef struct facts {
     int64_t max_cell;
     bool on_gpu, stages; /* stages: keys and values of layers may be in RAM */
     bool attends;        /* the processor may attend to those */
+    bool guessed;        /* some of the rates were not measured */
     bool bound;          /* homes that this build cannot have count too */
 } facts;
 
@@ -66,6 +67,7 @@ static void set_rates(const planning *f, facts *out) {
                               .attend_token = r->at[PLACE_RAM].read,
                               .pack = f->q.packed ? 0 : r->pack * r->n_core,
                               .hbm = NUM_MIN(r->at[PLACE_RAM].read, r->one_row[bits])};
+    out->guessed = r->guessed || (out->on_gpu && r->vram_guessed);
     if (!out->on_gpu)
         return;
     out->rates.up = out->rates.down_kv = out->rates.down_stream = r->at[PLACE_RAM].to[PLACE_GPU];
@@ -131,6 +133,7 @@ static void write_down(const facts *x, const nib_workload *w, const flow_answer 
     out->kv = shares_of(a, FLOW_CG, gpu);
     out->stream = shares_of(a, FLOW_HG, gpu);
     out->host_attends = gpu && x->c.host_attends && a->share[FLOW_CG] < 1;
+    out->guessed = x->guessed;
     out->tok_s = a->tok_s;
     out->seconds = (double)w->n_request * w->n_gen / a->tok_s;
     snprintf(out->binds, sizeof out->binds, "%s",
