@@ -6,6 +6,7 @@
 #include "base/num.h"
 #include "base/read_queue.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -262,18 +263,6 @@ static const extent *extent_of(const disk *d, const void *at) {
     return NULL;
 }
 
-/* From the disk to the disk. */
-static nib_status copy_within(const work *to, const work *from, nib_error *err) {
-    void *between = mem_alloc_aligned(FILE_ALIGN, (size_t)from->n_byte);
-    if (!between)
-        return nib_fail_nomem(err, from->n_byte, "a copy on the disk");
-    nib_status status = file_read_at(from->f, between, from->offset, from->n_byte, err);
-    if (status == NIB_OK)
-        status = file_write_at(to->f, between, to->offset, to->n_byte, err);
-    mem_free(between);
-    return status;
-}
-
 static nib_status disk_copy(device *base, device_lane name, void *to, const void *from, uint64_t n_byte,
                             nib_error *err) {
     disk *d = disk_of(base);
@@ -289,16 +278,12 @@ static nib_status disk_copy(device *base, device_lane name, void *to, const void
         out.offset = (uint64_t)((uint8_t *)to - there->at);
     }
     lane *l = lane_of(d, name);
-    if (there && here)
-        return copy_within(&out, &in, err);
-    if (!there && !here)
+    if (!there && !here) {
         memcpy(to, from, (size_t)n_byte);
-    else if (l)
-        return queue(l, here ? &in : &out, err);
-    else
-        return here ? file_read_at(in.f, to, in.offset, n_byte, err)
-                    : file_write_at(out.f, from, out.offset, n_byte, err);
-    return NIB_OK;
+        return NIB_OK;
+    }
+    assert(l && !(there && here));
+    return queue(l, here ? &in : &out, err);
 }
 
 static nib_status disk_copy_rows(device *d, device_lane name, void *to, uint64_t to_pitch, const void *from,

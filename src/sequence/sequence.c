@@ -121,7 +121,7 @@ void sequence_propose(sequence *s, const int32_t *tokens, int64_t n) {
 
 int64_t sequence_can_propose(const sequence *s, int64_t n_max, int64_t n_end) {
     int64_t n = NUM_MIN(n_max, NUM_MIN(n_end, s->n_ctx) - s->n_token);
-    if (kv_formats_any_coded(kv_pool_paging(s->kv.pool)->formats))
+    if (kv_formats_only_whole(kv_pool_paging(s->kv.pool)->formats))
         n = NUM_MIN(n, KV_BLOCK - 1 - s->n_token % KV_BLOCK);
     if (model_state_bytes(s->m) > 0)
         return 0;

@@ -30,6 +30,10 @@ bool kv_formats_any_coded(kv_formats f) {
     return count(f, kv_is_coded, &n) > 0;
 }
 
+bool kv_formats_only_whole(kv_formats f) {
+    return f.on_disk > 0 || kv_formats_any_coded(f);
+}
+
 bool kv_formats_all_coded(kv_formats f) {
     int n;
     return count(f, kv_is_coded, &n) == n;

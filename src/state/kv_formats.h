@@ -42,8 +42,11 @@ static inline kv_formats kv_formats_newest(kv_formats f) {
 /* A layer's format; TYPE_COUNT: these pages do not have it. */
 type_id kv_format_of(kv_formats f, int layer);
 
-/* Some layers have codes: then only whole pages are shared, and the newest positions have copies in f16. */
+/* Some layers have codes: then the newest positions have copies in f16. */
 bool kv_formats_any_coded(kv_formats f);
+/* Some layers have codes or are on a disk: then only whole pages are shared, and a sequence cannot go back into
+ * an earlier one (kv_table.h). */
+bool kv_formats_only_whole(kv_formats f);
 /* All layers have codes: then an incomplete block of positions has no page. */
 bool kv_formats_all_coded(kv_formats f);
 bool kv_formats_any_rotated(kv_formats f);

@@ -106,7 +106,7 @@ static nib_status place_layers(kv_paging *p, const layout *lay, bool overlaid, c
     const int most = p->formats.on_disk ? kv_paging_max_on_disk(lay, p->formats) : 0;
     int seen = 0;
     p->n_layer = model_n_kv_layer(layout_model(lay));
-    p->page_bytes = p->part_bytes = p->host_bytes = 0;
+    p->page_bytes = p->part_bytes = p->host_bytes = p->tail_bytes = 0;
     p->window = 0;
     p->read_again = false;
     for (int i = 0; i < p->n_layer; i++)
@@ -139,6 +139,10 @@ static nib_status place_layers(kv_paging *p, const layout *lay, bool overlaid, c
             return nib_fail(err, NIB_E_NOFIT, "keys and values of %d positions overflow 64 bits", KV_BLOCK);
         layer.home = home;
         layer.slides = end == &p->part_bytes;
+        if (on_disk && !kv_is_coded(type)) {
+            layer.tail_at = (int64_t)p->tail_bytes;
+            p->tail_bytes += kv_layer_bytes(p, &layer);
+        }
         if (p->layers)
             p->layers[i] = layer;
     }

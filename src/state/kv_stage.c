@@ -176,12 +176,10 @@ static void cut(kv_stage *s) {
     }
 }
 
-/* The pages of a sequence that its rows read; those that they write. A page of codes is complete. */
-static int64_t read_end(const kv_stage *s, const kv_stage_rows *r) {
-    return kv_table_pages(s->paging->formats, r->first);
-}
-static int64_t written_end(const kv_stage *s, const kv_stage_rows *r) {
-    return kv_table_pages(s->paging->formats, r->end);
+/* The pages of n positions of a sequence that rows read, or write. Pages of codes, and pages on a disk, are
+ * complete: from_disk.h has the incomplete one. */
+static int64_t moved_pages(const kv_stage *s, int64_t n) {
+    return s->setup.device->kind->whole_pages ? n / KV_BLOCK : kv_table_pages(s->paging->formats, n);
 }
 
 static nib_status list_pair(const kv_stage *s, int32_t *pairs, int64_t *n, int32_t here, const uint8_t *there,
@@ -255,7 +253,7 @@ typedef struct blocks {
 
 /* Blocks whose pages come up, or go down. */
 static blocks moved_blocks(const kv_stage *s, const kv_stage_rows *r, bool up) {
-    return up ? (blocks){0, read_end(s, r)} : (blocks){r->first / KV_BLOCK, written_end(s, r)};
+    return up ? (blocks){0, moved_pages(s, r->first)} : (blocks){r->first / KV_BLOCK, moved_pages(s, r->end)};
 }
 
 /* The same for newest positions: the incomplete block comes up, written ones of the last two go down. */
@@ -392,7 +390,7 @@ static nib_status copy_written(const kv_stage *s, const slot *x, const kv_stage_
                                nib_error *err) {
     const int32_t *number = numbers(s, r) + n_newest(s);
     const int64_t first = r->first / KV_BLOCK;
-    const int64_t end = !up ? written_end(s, r) : r->first % KV_BLOCK ? read_end(s, r) : first;
+    const int64_t end = !up ? moved_pages(s, r->end) : r->first % KV_BLOCK ? moved_pages(s, r->first) : first;
     for (int64_t n = first; n < end; n++)
         NIB_TRY(copy_page(s, &s->paging->layers[x->layer], x->at + (uint64_t)number[n] * DEVICE_PAGE,
                           r->kv->on_host[n], in_block(r, n, up), up, err));

@@ -30,7 +30,7 @@ nib_status kv_tables_bytes(const layout *lay, kv_formats formats, bool overlaid,
     if (!num_mul_u64((uint64_t)n.page, p.page_bytes, bytes) ||
         !num_mul_u64((uint64_t)(n.part + kv_parts_together(&p, n)), p.part_bytes, &parts) ||
         !num_add_u64(*bytes, parts, bytes) ||
-        !num_add_u64(newest.page_bytes * (KV_WINDOW / KV_BLOCK),
+        !num_add_u64(newest.page_bytes * (KV_WINDOW / KV_BLOCK) + p.tail_bytes,
                      (overlaid ? 1 : 2) * model_state_bytes(layout_model(lay)), &each) ||
         !num_mul_u64(each, (uint64_t)n_table, &each) || !num_add_u64(*bytes, each, bytes))
         return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld pages overflow 64 bits",
@@ -63,6 +63,7 @@ nib_status kv_table_touched(const layout *lay, kv_formats formats, int64_t n, ui
     *bytes += (uint64_t)NUM_MIN(n_page, n_part) * p.part_bytes;
     if (n_part > n_page)
         *bytes += kv_page_resident(lay, formats, true, n % KV_BLOCK);
+    *bytes += n > 0 ? p.tail_bytes : 0;
     for (int64_t at = 0; at < KV_WINDOW && kv_formats_any_coded(formats); at += KV_BLOCK)
         *bytes += kv_page_resident(lay, kv_formats_newest(formats), false,
                                    NUM_MIN(NUM_MAX(n - at, 0), (int64_t)KV_BLOCK));
@@ -174,6 +175,9 @@ nib_status kv_table_open(kv_table *t, kv_pool *pool, const layout *lay, device *
         status = nib_fail_nomem(err, (size_t)n * 5 * sizeof *t->pages, "a sequence's pages");
     if (status == NIB_OK && kv_formats_any_coded(p->formats))
         status = open_window(t, lay, d, l, err);
+    if (status == NIB_OK && p->tail_bytes)
+        status = memory_region_open(&t->tail, device_host(), l, NIB_OWNER_KV, p->tail_bytes, true,
+                                    "an incomplete page of keys and values", err);
     if (status == NIB_OK)
         status = open_state(t, lay, d, l, err);
     if (status != NIB_OK) {
@@ -198,6 +202,7 @@ void kv_table_close(kv_table *t) {
         kv_pool_unreserve(t->pool, kv_table_amount(kv_pool_paging(t->pool), 1, t->max_page));
     memory_region_close(&t->window);
     memory_region_close(&t->host_window);
+    memory_region_close(&t->tail);
     if (t->saving)
         kv_states_put(kv_pool_states(t->pool), t->saving, 0);
     if (t->checkpoints)
@@ -222,7 +227,7 @@ int64_t kv_table_keep(kv_table *t, int64_t n) {
     if (n == 0)
         t->saved = 0;
     const int64_t begin = n / KV_BLOCK * KV_BLOCK; /* start of the block that contains n */
-    if (kv_formats_any_coded(formats)) {
+    if (kv_formats_only_whole(formats)) {
         if (begin < t->held && n > begin)
             n = kv_slide_keep(t, t->state.at ? keep_state(t, begin) : begin);
         t->held = NUM_MIN(t->held, NUM_MIN(begin, n));
@@ -263,14 +268,8 @@ static nib_status copy_layer(device *d, const kv_layer *l, uint8_t *to, const ui
     return NIB_OK;
 }
 
-static nib_status copy_on_disk(const kv_table *t, const kv_layer *l, uint8_t *to, const uint8_t *from,
-                               nib_error *err) {
-    device *d = kv_pool_host(t->pool);
-    return d->kind->copy(d, DEVICE_COMPUTE, to + l->key_at, from + l->key_at,
-                         kv_layer_bytes(kv_pool_paging(t->pool), l), err);
-}
-
-/* Copies the first n positions of the layers that are in the pages, or in their parts. */
+/* Copies the first n positions of the layers that are in the pages, or in their parts. An incomplete page has
+ * nothing on the disk. */
 static nib_status copy_positions(kv_table *t, bool part, const kv_page *to, const kv_page *from, int64_t n,
                                  nib_error *err) {
     const kv_paging *p = kv_pool_paging(t->pool);
@@ -279,11 +278,8 @@ static nib_status copy_positions(kv_table *t, bool part, const kv_page *to, cons
         device *d = l->home ? device_host() : t->device;
         uint8_t *at = l->home ? kv_page_on_host(to) : kv_page_at(to);
         const uint8_t *old = l->home ? kv_page_on_host(from) : kv_page_at(from);
-        if (l->home && p->formats.on_disk) {
-            if (!part)
-                NIB_TRY(copy_on_disk(t, l, at, old, err));
+        if (l->home && p->formats.on_disk)
             continue;
-        }
         if (l->slides == part)
             NIB_TRY(copy_layer(d, l, at, old, n, err));
         if (!part)
@@ -333,6 +329,12 @@ static void reach_window(kv_table *t, int64_t first, int64_t end) {
     memory_region_touch(&t->window, touched);
 }
 
+/* The memory has one page: in the pass's layers it becomes that of the last block, if this is incomplete. */
+static void reach_tail(kv_table *t, int64_t end) {
+    memory_region_touch(&t->tail, t->tail.bytes);
+    t->held = NUM_MAX(t->held, end / KV_BLOCK * KV_BLOCK);
+}
+
 /* A pass of several rows leaves a checkpoint, which replaces the sequence's last one. Passes of one row leave
  * none: they belong to an answer, which is short beside what was before it, and which the next prompt may not
  * repeat. */
@@ -366,6 +368,8 @@ nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *er
     NIB_TRY(kv_slide_reach(t, end, err));
     if (kv_formats_any_coded(formats))
         reach_window(t, first, end);
+    if (t->tail.at)
+        reach_tail(t, end);
     return kv_pool_copy_waiting(t->pool, err);
 }
 
@@ -393,7 +397,7 @@ static void replace(kv_table *t, int64_t i, kv_page *page, int64_t n_held) {
     drop_from(t, i);
     put(t, i, page);
     t->n_page = i + 1;
-    t->held = NUM_MAX(t->held, n_held); /* its positions have no f16 copies */
+    t->held = NUM_MAX(t->held, n_held); /* its positions have no copies */
 }
 
 /* ---- pages of other sequences ---- */
@@ -440,7 +444,7 @@ static bool can_continue(kv_table *t, const next_page *f, int64_t end, int64_t w
 
 /* The largest position up to n at which the sequence could continue with pages of others; n_held: none. */
 static int64_t adoptable(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n) {
-    const bool whole = kv_formats_any_coded(kv_pool_paging(t->pool)->formats);
+    const bool whole = kv_formats_only_whole(kv_pool_paging(t->pool)->formats);
     int64_t found = n_held, without = t->first_part;
     next_page f = {.n_same = KV_BLOCK};
     for (int64_t i = n_held / KV_BLOCK; i < t->max_page && f.n_same == KV_BLOCK && i * KV_BLOCK < n; i++) {

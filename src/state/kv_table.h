@@ -10,6 +10,9 @@
  * continues at the beginning of that prefix's last block. kv_table_keep returns the position. The f16 copies
  * of these layers' newest positions are the table's own memory, two pages in f16.
  *
+ * The same holds for layers on a disk in f16 and f32: a page goes there when it is full. Until then it is in the
+ * table's own memory in RAM, `tail`, which has one page.
+ *
  * A recurrent state (model_state_bytes) is the table's own memory too. It is that of one number of positions
  * and cannot be truncated. Passes of a prompt leave a checkpoint of it at the end of a page (kv_states.h): a
  * shorter prefix, and a sequence with the same tokens, continues at the last page with one, or at position 0.
@@ -44,7 +47,8 @@ typedef struct kv_table {
     uint8_t *recent_on_host[KV_WINDOW / KV_BLOCK]; /* of layers whose home is host memory */
     int64_t recent_n[KV_WINDOW / KV_BLOCK];        /* positions of each that are resident */
     memory_region window, host_window;             /* layers with codes: the newest positions in f16 */
-    int64_t held;        /* with codes: positions from here on have f16 copies; a multiple of KV_BLOCK */
+    memory_region tail;  /* layers on the disk without codes: the incomplete page (kv_layer.tail_at) */
+    int64_t held;        /* with codes or a tail: positions from here on are in these; a multiple of KV_BLOCK */
     kv_state *saving;    /* the pass's checkpoint, after save_at positions; NULL: none */
     int64_t save_at;     /* a multiple of KV_BLOCK */
     uint64_t saved;      /* the page of its last checkpoint; 0: none */

@@ -3,6 +3,9 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "kernels/kv_layout.h"
+
+#include <string.h>
 
 enum { SLOT_BYTES = 8 << 20 }; /* of a slot that holds several sequences */
 
@@ -87,13 +90,28 @@ bool from_disk_has(const from_disk *k, const op *o) {
            kv_pool_paging(k->segments->kv->pool)->layers[o->u.attn.layer].home == KV_HOME_STAGED;
 }
 
-/* Makes the segment's view that of the layer in the slot. */
-static void set_view(const from_disk *k, int i, int layer, const kv_stage_part *part) {
+/* The page that stays incomplete is used where it is, in RAM. The one that was incomplete and will be full is
+ * moved to the slot, before the segment's first row (`begins`), and goes to the disk from there. */
+static void use_tail(const segment *s, const kv_paging *paging, int layer, bool begins, uint8_t **pages) {
+    const kv_layer *l = &paging->layers[layer];
+    const int64_t first = s->position / KV_BLOCK, last = (s->position + s->n_row) / KV_BLOCK;
+    if (kv_is_coded(l->type))
+        return;
+    uint8_t *tail = (uint8_t *)s->kv->tail.at + l->tail_at;
+    if (begins && first < last && s->position % KV_BLOCK)
+        memcpy(pages[first], tail, kv_layer_bytes(paging, l));
+    if (last < pages_of(s))
+        pages[last] = tail;
+}
+
+/* Makes the segment's view that of the layer in the slot, for rows of the pass from `row` on. */
+static void set_view(const from_disk *k, int i, int layer, int64_t row, const kv_stage_part *part) {
     const segment *s = &k->segments[i];
     const kv_view *home = &s->kv->layers[layer];
     uint8_t **pages = k->pages + k->first[i];
     for (int64_t b = 0; b < pages_of(s); b++)
         pages[b] = part->key + (int64_t)part->pages[k->first[i] + b] * DEVICE_PAGE;
+    use_tail(s, kv_pool_paging(s->kv->pool), layer, s->row >= row, pages);
     k->views[i] = *home;
     k->views[i].pages = pages;
     k->views[i].key_at = 0;
@@ -106,7 +124,7 @@ nib_status from_disk_acquire(from_disk *k, int layer, int64_t row, int64_t *end,
     int64_t at = row;
     const segment *s = visits_segment(k->segments, k->n_segment, false, &at);
     for (int i = (int)(s - k->segments); i < k->n_segment && k->segments[i].row < part.end; i++)
-        set_view(k, i, layer, &part);
+        set_view(k, i, layer, row, &part);
     *end = part.end;
     return NIB_OK;
 }

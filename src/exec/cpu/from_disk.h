@@ -1,6 +1,7 @@
 /* from_disk.h - layers whose keys and values are on a disk (state/kv_stage.h): their pages come to RAM before
- * attention, and what rows wrote goes back after it. The calling thread acquires and releases; it waits for
- * the disk only when the reads ahead have not been fast enough. */
+ * attention, and pages that rows have filled go to the disk after it. A page that is incomplete is in RAM
+ * (kv_table.tail). The calling thread acquires and releases; it waits for the disk only when the reads ahead
+ * have not been fast enough. */
 #ifndef NIB_EXEC_CPU_FROM_DISK_H
 #define NIB_EXEC_CPU_FROM_DISK_H
 
