@@ -6,8 +6,8 @@
  * DEVICE_PAGE.
  *
  * The lanes for keys and values (DEVICE_LOAD_CACHE, DEVICE_STORE_CACHE) have a thread each and their copies
- * are reads and writes in the order of queueing; up to MAX_READ_QUEUE reads are in flight. Other lanes have no
- * copies from or to the disk. A copy in RAM is complete when the call returns. The host is the lane
+ * are reads and writes in the order of queueing; up to MAX_READ_QUEUE reads are in flight. Other lanes have
+ * no copies from or to the disk. A copy in RAM is complete when the call returns. The host is the lane
  * DEVICE_COMPUTE: following a mark waits for it. */
 #ifndef NIB_MEMORY_DEVICE_DISK_H
 #define NIB_MEMORY_DEVICE_DISK_H

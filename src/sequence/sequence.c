@@ -83,8 +83,9 @@ void sequence_share(sequence *s, const sequence *from, int64_t n_page) {
     note_length(s);
 }
 
-int64_t sequence_common(const sequence *a, const sequence *b) {
-    return kv_table_common(&a->kv, &b->kv, NUM_MIN(a->n, b->n) / KV_BLOCK);
+int64_t sequence_met(const sequence *s, uint64_t walk) {
+    const int64_t n = NUM_MIN(s->n / KV_BLOCK, s->kv.n_page);
+    return n > 0 ? kv_pool_met(s->kv.pool, s->kv.pages, n, walk) : 0;
 }
 
 void sequence_adopt(sequence *s) {

@@ -50,9 +50,9 @@ int64_t sequence_shareable(const sequence *from, const int32_t *tokens, int64_t 
 /* Gives s, which has no pages, the first n_page pages of `from` with their tokens, which count as computed.
  * Both sequences have the same pool. */
 void sequence_share(sequence *s, const sequence *from, int64_t n_page);
-/* Number of full pages, from the first one on, that both tables refer to. It does not fall before one of the
- * sequences is cleared. */
-int64_t sequence_common(const sequence *a, const sequence *b);
+/* How many of its full pages a walk over sequences has met in others (kv_pool_walk). The sum over some of
+ * them does not fall before one is cleared. */
+int64_t sequence_met(const sequence *s, uint64_t walk);
 /* Shares pages of other sequences with a longer prefix than the computed one, at most all but the last token.
  */
 void sequence_adopt(sequence *s);

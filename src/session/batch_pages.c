@@ -22,15 +22,11 @@ static int64_t pages_now(const nib_batch *b, const slot *s) {
     return kv_table_pages(b->kv, NUM_MIN(s->on.of.n_token + b->driver.n_draft, max));
 }
 
-/* Whether at least n pages are counted again, in a second account or a further one. Of each slot only those
- * of one other slot are looked at. */
+/* Whether at least n pages are counted again, in a second account or a further one. */
 static bool are_counted_again(const nib_batch *b, int64_t n) {
-    for (int32_t i = 1; i < b->n_slot && n > 0; i++) {
-        int64_t max = 0;
-        for (int32_t k = 0; k < i && b->slots[i].on.of.n > 0; k++)
-            max = NUM_MAX(max, sequence_common(&b->slots[i].on.of, &b->slots[k].on.of));
-        n -= max;
-    }
+    const uint64_t walk = n > 0 ? kv_pool_walk(b->pages) : 0;
+    for (int32_t i = 0; i < b->n_slot && n > 0; i++)
+        n -= sequence_met(&b->slots[i].on.of, walk);
     return n <= 0;
 }
 

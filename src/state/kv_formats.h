@@ -44,8 +44,8 @@ type_id kv_format_of(kv_formats f, int layer);
 
 /* Some layers have codes: then the newest positions have copies in f16. */
 bool kv_formats_any_coded(kv_formats f);
-/* Some layers have codes or are on a disk: then only whole pages are shared, and a sequence cannot go back into
- * an earlier one (kv_table.h). */
+/* Some layers have codes or are on a disk: then only whole pages are shared, and a sequence cannot go back
+ * into an earlier one (kv_table.h). */
 bool kv_formats_only_whole(kv_formats f);
 /* All layers have codes: then an incomplete block of positions has no page. */
 bool kv_formats_all_coded(kv_formats f);

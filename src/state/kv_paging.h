@@ -29,8 +29,8 @@ typedef struct kv_layer {
     int64_t entry_at, index_at; /* compressed attention: entries and their index keys (kernels/entries.h), in
                                    the page itself */
     int64_t every, d_index;
-    bool shared;                /* values are the keys, at key_at */
-    int64_t tail_at;            /* on the disk, without codes: in the memory for an incomplete page */
+    bool shared;     /* values are the keys, at key_at */
+    int64_t tail_at; /* on the disk, without codes: in the memory for an incomplete page */
 } kv_layer;
 
 typedef struct kv_paging {
@@ -43,7 +43,7 @@ typedef struct kv_paging {
     uint64_t page_bytes;  /* of all layers in neither part; a multiple of the system's page */
     uint64_t part_bytes;  /* of the part for layers with a window, likewise; 0: none */
     uint64_t host_bytes;  /* of the host's part, or of that on the disk, likewise; 0: none */
-    uint64_t tail_bytes;  /* of a sequence's incomplete page in RAM, of the layers on the disk without codes */
+    uint64_t tail_bytes; /* of a sequence's incomplete page in RAM, of the layers on the disk without codes */
 } kv_paging;
 
 /* overlaid: all layers share one place, for passes that begin at position 0 and no longer need a layer's keys

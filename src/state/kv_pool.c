@@ -437,6 +437,24 @@ bool kv_pool_claim(kv_pool *pool, kv_page *page, int64_t n) {
     return alone;
 }
 
+uint64_t kv_pool_walk(kv_pool *pool) {
+    pthread_mutex_lock(&pool->lock);
+    const uint64_t walk = ++pool->last_serial;
+    pthread_mutex_unlock(&pool->lock);
+    return walk;
+}
+
+int64_t kv_pool_met(kv_pool *pool, kv_page *const *pages, int64_t n, uint64_t walk) {
+    int64_t n_met = 0;
+    pthread_mutex_lock(&pool->lock);
+    for (int64_t i = 0; i < n; i++) {
+        n_met += pages[i]->met == walk;
+        pages[i]->met = walk;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return n_met;
+}
+
 void kv_pool_touch(kv_pool *pool, kv_page *page, int64_t n) {
     pthread_mutex_lock(&pool->lock);
     if (n > page->n_touched) {

@@ -78,6 +78,9 @@ bool kv_page_follows(const kv_page *first, const kv_page *second);
  * reference, and the pool does not keep the content after n (kv_pool_keep) by having it copied. Then
  * kv_pool_find returns only the first n positions. */
 bool kv_pool_claim(kv_pool *pool, kv_page *page, int64_t n);
+/* A number for a walk over pages; how many of these pages the walk has met already. They are met then. */
+uint64_t kv_pool_walk(kv_pool *pool);
+int64_t kv_pool_met(kv_pool *pool, kv_page *const *pages, int64_t n, uint64_t walk);
 /* Charges the first n positions of the page as resident; to be called before they are written. */
 void kv_pool_touch(kv_pool *pool, kv_page *page, int64_t n);
 

@@ -19,6 +19,7 @@ struct kv_page {
     int64_t n_ref;
     int64_t n_touched;       /* positions that are resident */
     uint64_t serial, before; /* before: serial of the preceding page; 0: none */
+    uint64_t met;            /* the last walk that has met it (kv_pool_met) */
     int64_t n_token;         /* 0: no content */
     int32_t tokens[KV_BLOCK];
     uint64_t n_queued; /* in RAM: copies that had been queued with the one that fills it */

@@ -511,14 +511,6 @@ int64_t kv_table_shareable(const kv_table *t, int64_t n_page) {
     return kv_slide_shareable(t, n_page);
 }
 
-int64_t kv_table_common(const kv_table *a, const kv_table *b, int64_t n_max) {
-    const int64_t max = NUM_MIN(n_max, NUM_MIN(a->n_page, b->n_page));
-    int64_t n = 0;
-    while (n < max && a->pages[n] == b->pages[n])
-        n++;
-    return n;
-}
-
 int64_t kv_table_load(kv_table *t, kv_disk *from, const int32_t *tokens, int64_t n_held, int64_t n,
                       int64_t n_page, bool *more) {
     const bool slides = kv_pool_paging(t->pool)->window > 0;

@@ -10,8 +10,8 @@
  * continues at the beginning of that prefix's last block. kv_table_keep returns the position. The f16 copies
  * of these layers' newest positions are the table's own memory, two pages in f16.
  *
- * The same holds for layers on a disk in f16 and f32: a page goes there when it is full. Until then it is in the
- * table's own memory in RAM, `tail`, which has one page.
+ * The same holds for layers on a disk in f16 and f32: a page goes there when it is full. Until then it is in
+ * the table's own memory in RAM, `tail`, which has one page.
  *
  * A recurrent state (model_state_bytes) is the table's own memory too. It is that of one number of positions
  * and cannot be truncated. Passes of a prompt leave a checkpoint of it at the end of a page (kv_states.h): a
@@ -47,11 +47,11 @@ typedef struct kv_table {
     uint8_t *recent_on_host[KV_WINDOW / KV_BLOCK]; /* of layers whose home is host memory */
     int64_t recent_n[KV_WINDOW / KV_BLOCK];        /* positions of each that are resident */
     memory_region window, host_window;             /* layers with codes: the newest positions in f16 */
-    memory_region tail;  /* layers on the disk without codes: the incomplete page (kv_layer.tail_at) */
-    int64_t held;        /* with codes or a tail: positions from here on are in these; a multiple of KV_BLOCK */
-    kv_state *saving;    /* the pass's checkpoint, after save_at positions; NULL: none */
-    int64_t save_at;     /* a multiple of KV_BLOCK */
-    uint64_t saved;      /* the page of its last checkpoint; 0: none */
+    memory_region tail; /* layers on the disk without codes: the incomplete page (kv_layer.tail_at) */
+    int64_t held;     /* with codes or a tail: positions from here on are in these; a multiple of KV_BLOCK */
+    kv_state *saving; /* the pass's checkpoint, after save_at positions; NULL: none */
+    int64_t save_at;  /* a multiple of KV_BLOCK */
+    uint64_t saved;   /* the page of its last checkpoint; 0: none */
     memory_region state; /* the recurrent state, model_state_bytes in f32; unused if there is none */
     bool checkpoints;    /* its pool has memory for one more */
     int64_t n_in_state;  /* the number of positions that it has seen; -1: unknown, since a pass began */
@@ -111,8 +111,6 @@ int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64
 void kv_table_share(kv_table *t, const kv_table *from, int64_t n_page);
 /* How many of the first n_page pages kv_table_share can take from the table. */
 int64_t kv_table_shareable(const kv_table *t, int64_t n_page);
-/* The number of pages that both tables have, from the first one on, among their first n_max. */
-int64_t kv_table_common(const kv_table *a, const kv_table *b, int64_t n_max);
 /* As kv_table_adopt, with pages from disk, at most n_page of them; blocks on reads. *more: the folder may
  * have more pages. */
 int64_t kv_table_load(kv_table *t, kv_disk *from, const int32_t *tokens, int64_t n_held, int64_t n,
