@@ -3,7 +3,7 @@
 
     tools/make-packed-data.py tests/data/packed
 
-needs numpy. Each folder is a Llama of one layer with random weights: config.json, model.safetensors in the form that
+needs numpy. Each folder is a Llama of one layer with random weights, or a Qwen3 with experts ("moe"): config.json, model.safetensors in the form that
 the folder's name says, and expected.safetensors with some matrices in F32, computed here from the forms' definitions:
     awq, gptq, compressed-tensors   w = scale * (code - zero), exactly
     fp8                             w = value * scale in f32, then rounded to bf16; a scale for the tensor, for each row
@@ -21,16 +21,23 @@ import sys
 import numpy as np
 
 D, HEADS, KV, VOCAB = 64, 2, 1, 24
-EXPECTED = ("self_attn.k_proj", "self_attn.v_proj")  # the rows of one move, those of the other do not
+EXPECTED = ("self_attn.k_proj", "self_attn.v_proj",  # the rows of one move, those of the other do not
+            "mlp.experts.1.up_proj", "mlp.experts.2.down_proj")
 NF4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
        -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
        0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0]
 
 
-def shapes(d):
-    """Of the matrices of a layer of width d."""
-    return {"self_attn.q_proj": (d, d), "self_attn.k_proj": (d // 2, d), "self_attn.v_proj": (d // 2, d),
-            "self_attn.o_proj": (d, d), "mlp.gate_proj": (d, d), "mlp.up_proj": (d, d), "mlp.down_proj": (d, d)}
+def shapes(d, experts):
+    """Of the matrices of a layer of width d; experts have half of it."""
+    every = {"self_attn.q_proj": (d, d), "self_attn.k_proj": (d // 2, d), "self_attn.v_proj": (d // 2, d),
+             "self_attn.o_proj": (d, d)}
+    for e in range(experts):
+        every.update({f"mlp.experts.{e}.gate_proj": (d // 2, d), f"mlp.experts.{e}.up_proj": (d // 2, d),
+                      f"mlp.experts.{e}.down_proj": (d, d // 2)})
+    if not experts:
+        every.update({"mlp.gate_proj": (d, d), "mlp.up_proj": (d, d), "mlp.down_proj": (d, d)})
+    return every
 
 
 class Fp8(np.ndarray):
@@ -121,7 +128,7 @@ def gptq(rng, n, k, o):
 def packed(rng, n, k, o):
     bits = o.get("bits", 4)
     codes, scales, zeros = groups(rng, n, k, o["group"], bits, o["sym"])
-    scales = to_bf16(scales.astype(np.float32))
+    scales = to_bf16(scales.astype(np.float32) * np.float32(o.get("scale", 1)))
     parts = {"weight_packed": stream(codes, bits), "weight_scale": scales,
              "weight_shape": np.array([n, k], np.int64)}
     if not o["sym"]:
@@ -235,19 +242,31 @@ FORMS = {
                      {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}),
     "mxfp4-packed": (fp4, dict(codes="weight_packed", whole=None),
                      {"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized"}),
+    "gptq-128": (gptq, dict(bits=4, group=128, sym=True, d=128), dict(GPTQ, bits=4, group_size=128, sym=True)),
+    "w4a16-64": (packed, dict(group=64, sym=True, d=128),
+                 {"quant_method": "compressed-tensors", "format": "pack-quantized"}),
+    "w4a16-128-asym": (packed, dict(group=128, sym=False, d=128),
+                       {"quant_method": "compressed-tensors", "format": "pack-quantized"}),
+    "w4a16-small": (packed, dict(group=32, sym=True, scale=2.0**-12),
+                    {"quant_method": "compressed-tensors", "format": "pack-quantized"}),
+    "moe-gptq": (gptq, dict(bits=4, group=32, sym=False, experts=4), dict(GPTQ, bits=4, group_size=32, sym=False)),
+    "moe-awq": (awq, dict(group=64, d=128, experts=4), {"quant_method": "awq", "bits": 4, "group_size": 64,
+                                                       "zero_point": True, "version": "gemm"}),
+    "moe-w4a16": (packed, dict(group=32, sym=True, experts=4, small="mlp.experts.1.up_proj"),
+                  {"quant_method": "compressed-tensors", "format": "pack-quantized"}),
 }
 
 
 def make(folder, seed, form, options, config):
     rng = np.random.default_rng(seed)
     os.makedirs(folder, exist_ok=True)
-    tensors, expected, d = {}, {}, options.get("d", D)
+    tensors, expected, d, experts = {}, {}, options.get("d", D), options.get("experts", 0)
 
     def plain(*shape):
         return (rng.random(shape) * 0.2 - 0.1).astype(np.float16)
 
-    for name, (n, k) in shapes(d).items():
-        parts, values = form(rng, n, k, options)
+    for name, (n, k) in shapes(d, experts).items():
+        parts, values = form(rng, n, k, dict(options, scale=2.0**-12) if options.get("small") == name else options)
         for part, t in parts.items():
             tensors[f"model.layers.0.{name}.{part}"] = t
         if name in EXPECTED:
@@ -255,13 +274,19 @@ def make(folder, seed, form, options, config):
     tensors["model.embed_tokens.weight"] = plain(VOCAB, d)
     for name in ("model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"):
         tensors[f"{name}.weight"] = plain(d) + np.float16(1)
+    if experts:
+        tensors["model.layers.0.mlp.gate.weight"] = plain(experts, d)
+        for name in ("q_norm", "k_norm"):
+            tensors[f"model.layers.0.self_attn.{name}.weight"] = plain(d // HEADS) + np.float16(1)
     save(os.path.join(folder, "model.safetensors"), tensors)
     save(os.path.join(folder, "expected.safetensors"), expected)
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
-        json.dump({"model_type": "llama", "hidden_size": d, "num_hidden_layers": 1, "num_attention_heads": HEADS,
+        more = {"num_experts": experts, "num_experts_per_tok": 2, "moe_intermediate_size": d // 2, "head_dim": d // HEADS,
+                "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []} if experts else {}
+        json.dump({"model_type": "qwen3_moe" if experts else "llama", "hidden_size": d, "num_hidden_layers": 1, "num_attention_heads": HEADS,
                    "num_key_value_heads": KV, "intermediate_size": d, "vocab_size": VOCAB, "rms_norm_eps": 1e-6,
-                   "max_position_embeddings": 64, "tie_word_embeddings": True, "quantization_config": config}, f,
-                  indent=1)
+                   "max_position_embeddings": 64, "tie_word_embeddings": True, **more,
+                   "quantization_config": config}, f, indent=1)
 
 
 def main():

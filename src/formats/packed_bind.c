@@ -159,6 +159,10 @@ static nib_status bind_gptq(binding *b, nib_error *err) {
     packed_matrix *m = &b->m;
     *m = (packed_matrix){.kind = PACKED_GPTQ, .bits = (int)config_int(b, "bits", 4)};
     m->zeros_less_one = strcmp(config_text(b, "checkpoint_format"), "gptq_v2") != 0;
+    bool symmetric;
+    m->symmetric = -1;
+    if (container_meta_bool(b->c, "quantization_config.sym", &symmetric))
+        m->symmetric = symmetric;
     if (m->bits != 2 && m->bits != 3 && m->bits != 4 && m->bits != 8)
         return bad(b, "expected 2, 3, 4 or 8 bits", err);
     NIB_TRY(need(b, "qweight", &m->codes, err));
@@ -196,7 +200,7 @@ static nib_status bind_rows(binding *b, nib_error *err) {
     packed_matrix *m = &b->m;
     container_tensor shape = {0};
     int64_t size[2] = {0, 0};
-    *m = (packed_matrix){.kind = PACKED_ROWS};
+    *m = (packed_matrix){.kind = PACKED_ROWS, .symmetric = 1};
     NIB_TRY(need(b, "weight_packed", &m->codes, err));
     NIB_TRY(need(b, "weight_shape", &shape, err));
     if ((shape.type != TYPE_I64 && shape.type != TYPE_I32) || shape.n_dim != 1 || shape.shape[0] != 2)
@@ -220,6 +224,7 @@ static nib_status bind_rows(binding *b, nib_error *err) {
     NIB_TRY(bind_scales(b, err));
     if (take(b, "weight_zero_point", &m->zeros)) {
         const bool packed = m->zeros.type == TYPE_I32;
+        m->symmetric = 0;
         NIB_TRY(expect(b, &m->zeros, packed || m->zeros.type == TYPE_I8,
                        packed ? num_div_up(m->n * m->bits, 32) : m->n, m->n_group, err));
     }
@@ -323,7 +328,7 @@ static nib_status bind_packed(binding *b, nib_error *err) {
 
 static nib_status bind_int8(binding *b, nib_error *err) {
     packed_matrix *m = &b->m;
-    *m = (packed_matrix){.kind = PACKED_INT8, .bits = 8};
+    *m = (packed_matrix){.kind = PACKED_INT8, .bits = 8, .symmetric = 1};
     NIB_TRY(need(b, "weight", &m->codes, err));
     if (m->codes.type == TYPE_F8_E4M3 || m->codes.type == TYPE_F8_E5M2)
         return bind_fp8_scale(b, err);

@@ -12,10 +12,10 @@
  * A container lists such a matrix as one tensor [rows, cols] under its unquantized name
  * ("....q_proj.weight"), with `packed` set and without a place in a file. Its parts stay listed, with
  * `source` set. Its bytes are computed here, row by row, in a type with exactly the same values: scale *
- * (code - zero) of integer forms (Q4_0, Q5_0 or Q8_0, whose blocks repeat the scale of a larger group; F32 if
- * a scale is not an f16, or act-order gives neighbours different scales), and for bitsandbytes, fp8 and nvfp4
- * the values rounded to the dtype that they compute with (fp8 and nvfp4 as F32: not rounded). Read-only, for
- * any thread. */
+ * (code - zero) of integer forms (for files Q4_0, Q5_0 or Q8_0, whose blocks repeat the scale of a larger
+ * group, for models also blocks of whole groups; F32 if a scale is not an f16, or act-order gives neighbours
+ * different scales), and for bitsandbytes, fp8 and nvfp4 the values rounded to the dtype that they compute
+ * with (fp8 and nvfp4 as F32: not rounded). Read-only, for any thread. */
 #ifndef NIB_FORMATS_PACKED_MATRIX_H
 #define NIB_FORMATS_PACKED_MATRIX_H
 
@@ -40,6 +40,7 @@ typedef struct packed_matrix {
     container_tensor codes, scales; /* PACKED_NF4: scales is absmax; PACKED_HEADS: keys and values */
     container_tensor zeros, order;  /* name NULL: there is none; order: [k], each column's group */
     bool zeros_less_one;            /* GPTQ version 1 stores zero - 1 */
+    int8_t symmetric;               /* integers: 1: all zeros are half of the range; -1: not known */
     container_tensor whole; /* PACKED_NVFP4: a factor for block_rows rows, or its inverse; without `scales`
                                the codes are GGUF's blocks */
     bool whole_inverse;
@@ -51,13 +52,16 @@ typedef struct packed_matrix {
     type_id dtype;
 } packed_matrix;
 
-/* Whether a model can be run with it: otherwise it is converted to another file first. */
-static inline bool packed_runs(const packed_matrix *m) {
-    return m->kind >= PACKED_FP8;
+/* Codes minus zeros, with scales. */
+static inline bool packed_is_integer(const packed_matrix *m) {
+    return m->kind <= PACKED_INT8;
 }
-/* The type in which it is held then, with exactly the matrix's values: F8G64 or F4G64 if these can hold it
- * and `scaled`, MXFP4, else F32. */
-type_id packed_runs_as(const packed_matrix *m, bool scaled);
+/* *out: the type in which a model holds it, with exactly the matrix's values: integers in S4G64, S4G128, Q4_0
+ * or Q8_0, with zero points in N4G32 to N4G128, else F32; the dtype of bitsandbytes; MXFP4; F8G64 or F4G64 if
+ * these can hold it and `scaled`, else F32. Reads scales and zeros where types of tensors and the
+ * configuration are not enough to know it. */
+nib_status packed_runs_as(const container *c, const container_tensor *t, bool scaled, type_id *out,
+                          nib_error *err);
 /* *out: the smallest type that holds the matrix's values exactly. Reads its scales and zeros. */
 nib_status packed_type(const container *c, const container_tensor *t, type_id *out, nib_error *err);
 /* nibble's own type with the same values in fewer bits: n4g32, n4g64 or n4g128, for integers of up to 4 bits.

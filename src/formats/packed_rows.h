@@ -10,7 +10,6 @@ typedef struct packed_rows {
     const container_tensor *t;
     const packed_matrix *m;
     int64_t first, n;
-    int16_t *code;  /* [n, k], minus the zero */
     float *scale;   /* [n, n_group] */
     int16_t *zero;  /* [n, n_group] */
     int32_t *order; /* [k]: each column's group; NULL: groups are runs of columns */

@@ -2,7 +2,6 @@
  * program for each block. */
 #include "base/mem.h"
 #include "base/num.h"
-#include "formats/packed_matrix.h"
 #include "model/internal.h"
 
 #include <assert.h>
@@ -276,24 +275,8 @@ static nib_status read_model(model *m, const logger *log, nib_error *err) {
     return tensors_check_unused(m, log, err);
 }
 
-/* The loader reads some forms. Others are converted first. */
-static nib_status refuse_packed(const model *m, nib_error *err) {
-    const char *method = NULL;
-    for (size_t i = 0; i < container_n_tensor(m->c) && method == NULL; i++) {
-        const container_tensor *t = container_tensor_at(m->c, i);
-        if (t->packed != NULL && !packed_runs(t->packed))
-            method = container_packed_method(m->c);
-    }
-    if (method == NULL)
-        return NIB_OK;
-    return nib_fail(err, NIB_E_MODEL,
-                    "its weights are packed by %s; 'nibble quantize %s -o FILE.gguf' writes the same values "
-                    "to a file that can be run",
-                    method, container_path(m->c));
-}
-
-static nib_status open_any(const char *path, const logger *log, const container_visitor *vocabulary,
-                           bool packed, unsigned form, model **out, nib_error *err) {
+nib_status model_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
+                              unsigned form, model **out, nib_error *err) {
     model *m = mem_calloc(1, sizeof *m);
     if (m == NULL)
         return nib_fail_nomem(err, sizeof *m, "a model");
@@ -304,8 +287,6 @@ static nib_status open_any(const char *path, const logger *log, const container_
     nib_status status = container_open_headers(path, log, vocabulary, &m->c, err);
     if (status == NIB_OK) {
         status = read_model(m, log, err);
-        if (status == NIB_OK && !packed)
-            status = refuse_packed(m, err);
         if (status != NIB_OK)
             nib_fail_prefix(err, status, path);
     }
@@ -315,15 +296,6 @@ static nib_status open_any(const char *path, const logger *log, const container_
     }
     *out = m;
     return NIB_OK;
-}
-
-nib_status model_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
-                              unsigned form, model **out, nib_error *err) {
-    return open_any(path, log, vocabulary, false, form, out, err);
-}
-
-nib_status model_open_packed(const char *path, const logger *log, model **out, nib_error *err) {
-    return open_any(path, log, NULL, true, 0, out, err);
 }
 
 nib_status model_open(const char *path, const logger *log, model **out, nib_error *err) {

@@ -90,10 +90,6 @@ enum { MODEL_WIDE = 1, MODEL_EXPANDED = 2 };
 /* The same without the vocabulary (container_open_headers). form: of the flags above. */
 nib_status model_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
                               unsigned form, model **out, nib_error *err);
-/* The same, but also accepts matrices that the checkpoint packs in a form of its own
- * (formats/packed_matrix.h), for conversion to another file. The other calls refuse such a folder and name
- * the command that converts it. */
-nib_status model_open_packed(const char *path, const logger *log, model **out, nib_error *err);
 void model_close(model *m); /* NULL is fine */
 
 const char *model_arch(const model *m); /* the descriptor's name */

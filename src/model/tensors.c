@@ -152,11 +152,31 @@ nib_status bind_new_weight(binder *b, const char *name, int n_piece, weight **ou
     return NIB_OK;
 }
 
+/* The type of a matrix whose tensors are packed: the one in which all of them are held, else F32. */
+static nib_status packed_pieces_type(const binder *b, weight *w, nib_error *err) {
+    const container_tensor *last = NULL;
+    for (int i = 0; i < w->n_piece; i++) {
+        const container_tensor *t = w->pieces[i].tensor;
+        type_id type = TYPE_F32;
+        if (t == last)
+            continue;
+        if (t->packed == NULL)
+            return nib_fail(err, NIB_E_MODEL, "tensor %s: expected it packed as '%s' is, found %s", t->name,
+                            w->pieces[0].tensor->name, type_get(t->type)->name);
+        NIB_TRY(packed_runs_as(b->m->c, t, !b->m->wide, &type, err));
+        w->type = last == NULL || type == w->type ? type : TYPE_F32;
+        last = t;
+    }
+    return NIB_OK;
+}
+
 nib_status bind_finish_matrix(binder *b, weight *w, const container_tensor *t, int64_t n, int64_t k,
                               bool transposed, nib_error *err) {
     w->n = n;
     w->k = k;
-    w->type = t->packed != NULL && !b->m->packed ? packed_runs_as(t->packed, !b->m->wide) : t->type;
+    w->type = t->type;
+    if (t->packed != NULL)
+        NIB_TRY(packed_pieces_type(b, w, err));
     w->transposed = transposed;
     if (transposed && type_get(w->type)->block_elems != 1)
         return nib_fail(err, NIB_E_MODEL,

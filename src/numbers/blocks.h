@@ -65,6 +65,11 @@ static inline uint8_t block_n4_zero(const block_n4 *b) {
     return b->zero < N4_ZERO_MAX ? b->zero : N4_ZERO_MAX;
 }
 
+/* 64 or 128 elements, d * (code - 8), the codes of each 32 as in block_q4_0. */
+typedef struct block_s4 {
+    uint8_t d[2], qs[];
+} block_s4;
+
 /* Rows with a codebook: an f16 scale and 8 or 16 signed bytes, then blocks of codes in the order of
  * block_n3g64 and block_q4_0. An element is the scale times the byte that its code selects. */
 typedef struct block_c3 {

@@ -80,7 +80,7 @@ static nib_status check_kept(const job *j, nib_error *err) {
     for (size_t i = 0; i < j->n_tensor; i++) {
         const gguf_tensor *t = &j->tensors.all[i];
         const packed_matrix *of = t->n_piece ? t->pieces[0].tensor->packed : NULL;
-        if (of && of->kind != PACKED_NF4 && !packed_runs(of) && t->from == TYPE_F32)
+        if (of && packed_is_integer(of) && t->from == TYPE_F32)
             return nib_fail(
                 err, NIB_E_USAGE,
                 "%s: no block format stores its values exactly (act-order, scales that are not f16, or "

@@ -180,7 +180,7 @@ static nib_status check_out(const job *j, nib_error *err) {
 static nib_status open_model(job *j, nib_error *err) {
     char *path;
     NIB_TRY(model_find(j->model, &path, err));
-    const nib_status status = model_open_packed(path, &j->log, &j->m, err);
+    const nib_status status = model_open(path, &j->log, &j->m, err);
     mem_free(path);
     NIB_TRY(status);
     j->c = model_container(j->m);

@@ -58,6 +58,8 @@ static void fix_scales(type_id type, uint8_t *block, matrix_kind kind, uint64_t 
     case TYPE_IQ2_S:
     case TYPE_IQ3_XXS:
     case TYPE_IQ3_S:
+    case TYPE_S4G64:
+    case TYPE_S4G128:
     case TYPE_IQ4_XS: put_half(block, kind, s); break;
     case TYPE_IQ1_M: { /* four bits in the top of each of four words */
         uint8_t half[2];

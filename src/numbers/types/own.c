@@ -1,6 +1,6 @@
 /* own.c - N2G64, N3G64 and N4G32 to N4G128, nibble's own, with numbers in GGUF that no other program uses:
  * fewer than 4 bits for rows that are no multiple of 256, and 4 bits with an integer zero point as in AWQ and
- * GPTQ checkpoints. */
+ * GPTQ checkpoints. S4G64 and S4G128 hold matrices of folders without zero points; no file has them. */
 #include "numbers/types/type.h"
 
 #include <stddef.h>
@@ -39,6 +39,16 @@ static void dequantize_n4(const void *blocks, float *out, int64_t n, int group) 
         const float d = block_half(b->d), m = 0 - d * (float)block_n4_zero(b);
         for (int j = 0; j < group; j++, out++)
             *out = d * (float)(b->qs[j / 32 * 16 + j % 16] >> j % 32 / 16 * 4 & 15) + m;
+    }
+}
+
+static void dequantize_s4(const void *blocks, float *out, int64_t n, int group) {
+    const uint8_t *at = blocks;
+    for (int64_t i = 0; i < n; i += group, at += offsetof(block_s4, qs) + (size_t)group / 2) {
+        const block_s4 *b = (const void *)at;
+        const float d = block_half(b->d);
+        for (int j = 0; j < group; j++, out++)
+            *out = d * (float)((b->qs[j / 32 * 16 + j % 16] >> j % 32 / 16 * 4 & 15) - 8);
     }
 }
 
@@ -84,6 +94,16 @@ static void read_n4_wide(const void *blocks, int n, uint8_t *codes, const pack_s
             nibbles_32(b->qs + j / 2, codes + i * group + j);
         for (int j = 0; j < group; j++)
             codes[i * group + j] = (uint8_t)(codes[i * group + j] + 16 - block_n4_zero(b));
+    }
+}
+
+static void read_s4(const void *blocks, int n, uint8_t *codes, const pack_sink *s, int group) {
+    const uint8_t *at = blocks;
+    for (int i = 0; i < n; i++, at += offsetof(block_s4, qs) + (size_t)group / 2) {
+        const block_s4 *b = (const void *)at;
+        s->wide[i * s->step] = block_u16(b->d);
+        for (int j = 0; j < group; j += 32)
+            nibbles_32(b->qs + j / 2, codes + i * group + j);
     }
 }
 
@@ -141,3 +161,16 @@ const type_info type_N3G64 = {BLOCKS("n3g64", 64, sizeof(block_n3g64), 1003), .d
 N4(N4G32, n4g32, 32, 1004);
 N4(N4G64, n4g64, 64, 1005);
 N4(N4G128, n4g128, 128, 1006);
+
+#define S4(id, name, group_)                                                                                 \
+    static void dequantize_##name(const void *blocks, float *out, int64_t n) {                               \
+        dequantize_s4(blocks, out, n, group_);                                                               \
+    }                                                                                                        \
+    static void read_##name(const void *blocks, int n, uint8_t *codes, const pack_sink *s) {                 \
+        read_s4(blocks, n, codes, s, group_);                                                                \
+    }                                                                                                        \
+    const type_info type_##id = {BLOCKS(#name, group_, offsetof(block_s4, qs) + (group_) / 2, -1),           \
+                                 .dequantize = dequantize_##name,                                            \
+                                 .pack = READER(read_##name, .bits = 4, .group = group_)}
+S4(S4G64, s4g64, 64);
+S4(S4G128, s4g128, 128);
