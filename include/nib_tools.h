@@ -143,6 +143,7 @@ typedef struct nib_flow {
     int schedule;       /* a nib_schedule */
     int64_t n_sequence; /* sequences together */
     int64_t n_cell;     /* of them, those that go through a layer together */
+    int64_t n_pass;     /* rows of a pass (n_batch of the engine's options); 0: the default */
     nib_shares weights, kv, stream;
     bool host_attends;     /* the processor attends to the keys and values in RAM */
     double tok_s;          /* tokens of answers a second, while all places are taken */

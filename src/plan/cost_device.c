@@ -17,6 +17,14 @@
  * layer against that of attention with 2,048 rows). */
 #define ATTENTION_SHARE 0.45
 
+double plan_device_products(const plan_rates *r) {
+    return r->vram_macs * LAYER_SHARE;
+}
+
+double plan_device_attention(const plan_rates *r) {
+    return r->vram_macs * ATTENTION_SHARE;
+}
+
 static double launches(const plan_question *q, int b) {
     return q->device->blocks[b].n_launch * q->rates.vram_launch;
 }
@@ -155,12 +163,11 @@ static double seconds_of_pass(const plan_question *q, const plan_decision *d, do
         const double macs = f->is_layer ? (double)f->macs : 0;
         if (d->choice[v.block] < 0)
             continue;
-        gpu += NUM_MAX(bytes_of(q, v.block) / r->at[PLACE_GPU].read,
-                       rows * macs / (r->vram_macs * LAYER_SHARE)) +
+        gpu += NUM_MAX(bytes_of(q, v.block) / r->at[PLACE_GPU].read, rows * macs / plan_device_products(r)) +
                launches(q, v.block);
         link += away(q, v.block) / r->at[PLACE_RAM].to[PLACE_GPU];
     }
-    gpu += rows * (done + rows / 2) * (double)q->attention_macs / (r->vram_macs * ATTENTION_SHARE);
+    gpu += rows * (done + rows / 2) * (double)q->attention_macs / plan_device_attention(r);
     return NUM_MAX(gpu, link) + APART * NUM_MIN(gpu, link);
 }
 

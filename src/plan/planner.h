@@ -164,6 +164,9 @@ bool plan_is_on_gpu(const plan_question *q, int b); /* it computes the block's p
 /* Of block b, which has `all` bytes: those that are resident on the GPU. */
 uint64_t plan_bytes_on_gpu(const plan_question *q, int b, uint64_t all);
 bool plan_is_resident_on_gpu(const plan_question *q, int b); /* and the block's weights are there */
+/* Multiply-adds a second with many rows: of the products of a layer, and of attention. */
+double plan_device_products(const plan_rates *r);
+double plan_device_attention(const plan_rates *r);
 /* Seconds of the embedding, or of a block that the GPU computes: for one token, and for the whole prompt. */
 double plan_device_block_seconds(const plan_question *q, int b, int choice);
 double plan_device_prompt_seconds(const plan_question *q, int b);

@@ -25,6 +25,7 @@ typedef struct serve_opening {
 struct serve_job {
     cli_args *args;
     int n_sequence, pooling;
+    int64_t n_pass;     /* planned rows of a pass; 0: an option or a rule decides */
     int64_t n_position; /* planned positions of all answers together; 0: an option or a rule decides */
     char *files;        /* folder of /v1/files; NULL: none */
     char *key_text;     /* of the file; keys points into it */

@@ -141,6 +141,7 @@ void serve_plan(serve_job *job, const nib_workload *work, nib_flow *out) {
         return;
     }
     job->n_sequence = (int)out->n_sequence;
+    job->n_pass = out->n_pass;
     job->n_position = out->n_sequence * num_round_up(work->n_position, KV_PAGE);
 }
 
@@ -185,8 +186,8 @@ static int engine_options(const serve_job *job, serve_opening *at, uint64_t rese
     o->progress = progress;
     o->log = log_line;
     o->user = at;
-    if (!o->n_batch && job->n_sequence > USUAL_ROWS)
-        o->n_batch = job->n_sequence;
+    if (!o->n_batch && NUM_MAX(job->n_pass, job->n_sequence) > USUAL_ROWS)
+        o->n_batch = NUM_MAX(job->n_pass, job->n_sequence);
     return cli_named_options(job->args, o);
 }
 

@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FEW = 64, FREE_SHARE = 8, SPARE_LAYERS = 2 };
+enum { FEW = 64, FREE_SHARE = 8, SPARE_LAYERS = 2, MAX_PASS = 4096 };
 
 /* Of numbers of rows with the same speed the first is chosen: large cells have fewer barriers. */
 static const int batches[] = {128, 64, 48, 32, 24, 16, 12, 8, 4, 2, 1};
@@ -29,7 +29,7 @@ typedef struct facts {
     double fixed[FLOW_N_SHARE];
     int64_t max_cell;
     bool on_gpu, stages; /* stages: keys and values of layers may be in RAM */
-    bool attends;        /* the processor may attend to those */
+    bool attends;        /* the processor attends to those: it is faster than the link */
     bool guessed;        /* some of the rates were not measured */
     bool bound;          /* homes that this build cannot have count too */
 } facts;
@@ -71,11 +71,13 @@ static void set_rates(const planning *f, facts *out) {
     if (!out->on_gpu)
         return;
     out->rates.up = out->rates.down_kv = out->rates.down_stream = r->at[PLACE_RAM].to[PLACE_GPU];
-    out->rates.product_prompt = out->rates.product_token = out->rates.attend_prompt = 2 * r->vram_macs;
+    out->rates.product_prompt = out->rates.product_token = 2 * plan_device_products(r);
+    out->rates.attend_prompt = 2 * plan_device_attention(r);
     out->rates.attend_token = out->rates.hbm = r->at[PLACE_GPU].read;
     out->rates.host_attend = r->attend[f->q.device->kv];
     out->rates.ram = r->at[PLACE_RAM].read;
     out->rates.pack = 0;
+    out->attends = out->stages && f->q.device->attends && out->rates.host_attend > out->rates.up;
 }
 
 static double or_zero(double a, double b) {
@@ -123,12 +125,21 @@ static nib_shares shares_of(const flow_answer *a, flow_column first, bool on_gpu
     return on_gpu ? (nib_shares){s[0], s[1], s[2]} : (nib_shares){0, s[0], s[2]};
 }
 
+/* Rows of a pass in which the prompts that enter for the answers that end are computed together: what crosses
+ * the link crosses it once for all of them. */
+static int64_t pass_rows(const nib_workload *w, int64_t n_sequence) {
+    const int64_t ends = num_div_up(n_sequence, (int64_t)NUM_MAX(w->n_gen, 1));
+    const int64_t rows = n_sequence + ends * ((int64_t)w->n_prompt + 1);
+    return NUM_MIN(num_round_up(rows, (int64_t)FEW), (int64_t)MAX_PASS);
+}
+
 static void write_down(const facts *x, const nib_workload *w, const flow_answer *a, nib_flow *out) {
     const double most = NUM_MIN((double)a->batch * a->n_batch, (double)w->n_request);
     const bool gpu = x->on_gpu;
     out->schedule = NIB_SCHEDULE_REFILL;
     out->n_sequence = (int64_t)most;
     out->n_cell = NUM_MIN(x->max_cell, (int64_t)most); /* a pass fills its cells */
+    out->n_pass = gpu ? pass_rows(w, out->n_sequence) : 0;
     out->weights = shares_of(a, FLOW_WG, gpu);
     out->kv = shares_of(a, FLOW_CG, gpu);
     out->stream = shares_of(a, FLOW_HG, gpu);
@@ -199,7 +210,6 @@ nib_status planning_workload(const engine_core *e, const nib_workload *w, nib_fl
     x.max_cell = x.on_gpu ? FEW : f.base.n_cell;
     if (status == NIB_OK) {
         x.stages = x.on_gpu && f.q.device->stages;
-        x.attends = x.stages && f.q.device->attends;
         set_shape(&f, w, &x);
         set_rates(&f, &x);
         set_caps(&f, &x);
