@@ -25,9 +25,9 @@ CLANG   ?= clang
 CLANG_FORMAT ?= clang-format
 
 VERSION := $(shell sed -n 's/^.define NIB_VERSION "\(.*\)"/\1/p' include/nib.h)
-PKGS    := jansson libpcre2-8 libutf8proc libxxhash liburing
+PKGS    := jansson nettle libpcre2-8 libutf8proc libxxhash liburing
 # Libraries that only the command needs, not the library.
-CLI_PKGS := libedit nettle
+CLI_PKGS := libedit
 # Of these the command uses only the headers: it loads the libraries when it fetches something, or serves.
 CLI_HEADERS := libcurl
 SERVER_HEADERS := libmicrohttpd

@@ -150,10 +150,12 @@ typedef struct nib_engine_options {
                             NIB_E_DEVICE: this build or machine has no such back end */
     /* Ranks of a pipeline (docs/cluster.md): each computes consecutive blocks of the model, in a process of
      * its own with these caps, and the caller's process is the first. `devices` has a place for each rank, as
-     * in "cpu,cpu" or "0,1" (numbers of GPUs), and may have a cap of its own ("0:16G,1:8G"). NULL or one
-     * place: the caller's process computes all. `program` is nibble's, which is started for each further
-     * rank; NULL: "nibble", found by PATH. NIB_E_USAGE names what ranks lack. */
-    const char *devices, *program;
+     * in "cpu,cpu" or "0,1" (numbers of GPUs), and may have a cap of its own ("0:16G,1:8G"). Or `hosts` is
+     * the path of a file with a line for each host, this machine first. NULL or one place: the caller's
+     * process computes all. `program` is nibble's, which is started for each further rank; NULL: "nibble",
+     * found by PATH. `launcher` has the words that start a program on another host, before its name; NULL:
+     * "ssh". NIB_E_USAGE names what ranks lack. */
+    const char *devices, *hosts, *program, *launcher;
     int32_t gpu_layers;  /* at most this many of the last layers keep their weights on the GPU. The processor
                             computes the others, or they are copied for a prompt. 0: as many as fit under
                             `vram` */

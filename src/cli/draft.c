@@ -32,7 +32,7 @@ int cli_open_draft(const cli_args *args, const nib_engine_options *options, nib_
     o.n_draft = o.n_best = 0;
     o.grammar = o.stream = false;
     o.residual = NULL;
-    o.devices = NULL; /* proposals are made where tokens are drawn */
+    o.devices = o.hosts = NULL; /* proposals are made where tokens are drawn */
     if (nib_engine_open(args->draft_model, &o, draft, &err))
         return cli_fail(&err);
     *n_byte = bytes_to_come(*draft);

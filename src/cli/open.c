@@ -44,6 +44,8 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     options->kernels = args->kernel_map;
     options->backend = args->backend ? args->backend : asks_for_gpu(args) ? "auto" : NULL;
     options->devices = args->devices;
+    options->hosts = args->hosts;
+    options->launcher = args->launcher;
     options->program = "/proc/self/exe";
     options->gpu_layers = gpu_layers(args);
     cli_residual_options(args, options);

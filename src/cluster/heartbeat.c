@@ -23,7 +23,7 @@ struct heartbeat {
     bool owns;                          /* the connections */
     struct pollfd at[CLUSTER_MAX_RANK]; /* [n], and `end` */
     int missed[CLUSTER_MAX_RANK];       /* [n]: beats in a row; 0: it has beaten since the last count */
-    atomic_int silent;
+    atomic_int silent, ended;
 };
 
 /* Reads what has arrived. False: the connection has ended. */
@@ -71,7 +71,10 @@ static void *watch(void *user) {
         for (int i = 0; i < h->n; i++)
             if (h->at[i].revents) {
                 h->missed[i] = 0;
-                h->at[i].fd = drain(h->at[i].fd) ? h->at[i].fd : -1 - h->at[i].fd; /* not polled any more */
+                if (drain(h->at[i].fd))
+                    continue;
+                h->at[i].fd = -1 - h->at[i].fd; /* not polled any more */
+                h->ended = h->ended ? h->ended : i + 1;
             }
         if (time_now() >= next) {
             count(h);
@@ -110,6 +113,10 @@ nib_status heartbeat_watch(const int *controls, int n, const rank_link *ring, he
 
 int heartbeat_silent(const heartbeat *h) {
     return h ? h->silent : 0;
+}
+
+int heartbeat_ended(const heartbeat *h) {
+    return h ? h->ended : 0;
 }
 
 void heartbeat_end(heartbeat *h) {

@@ -19,6 +19,8 @@ nib_status heartbeat_watch(const int *controls, int n, const rank_link *ring, he
                            nib_error *err);
 /* The rank that was silent, from 1 on; 0: none. */
 int heartbeat_silent(const heartbeat *h);
+/* The rank whose connection ended first, from 1 on; 0: none. */
+int heartbeat_ended(const heartbeat *h);
 void heartbeat_end(heartbeat *h); /* before the ring is closed; NULL is fine */
 
 #endif

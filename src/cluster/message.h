@@ -29,7 +29,7 @@ typedef enum message_kind {
     MESSAGE_DONE
 } message_kind;
 
-#define MESSAGE_MAGIC UINT64_C(0x3130306b6e72626e)
+#define MESSAGE_MAGIC UINT64_C(0x3230306b6e72626e)
 
 typedef struct message_header {
     uint64_t magic;

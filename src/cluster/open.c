@@ -1,7 +1,7 @@
 /* open.c - nib_engine_open: an engine of one process, or the first rank of a pipeline. */
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "base/thread.h"
 #include "cluster/pipeline.h"
 #include "engine/headers.h"
 #include "engine/sessions.h"
@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The decisions that all ranks share, from the whole model. */
 typedef struct shared {
@@ -17,6 +18,7 @@ typedef struct shared {
     cluster_rank ranks[CLUSTER_MAX_RANK];
     char kv_layers[1024];
     char *model;
+    uint64_t content[2];
 } shared;
 
 /* What needs the whole model in one process. */
@@ -56,12 +58,20 @@ static nib_status cut(const engine_core *whole, const nib_engine_options *o, con
     uint64_t caps[CLUSTER_MAX_RANK];
     for (int i = 0; i < places->n; i++) {
         nib_engine_options own = *o;
-        cluster_place_cap(&places->place[i], &own);
+        cluster_place_options(&places->place[i], &own);
         caps[i] = sizes_beside_rows(whole, whole->kind->tier == NIB_TIER_VRAM ? own.vram : own.ram);
     }
     cluster_cut_question q = {.layout = whole->layout, .n_rank = places->n, .caps = caps};
     NIB_TRY(sessions_bytes(whole, whole->resolved.formats, whole->resolved.n_ctx, &q.kv, err));
     return cluster_cut(&q, out, err);
+}
+
+/* The path for ranks, which begin in other folders on other hosts. */
+static nib_status find_path(const char *path, char **out, nib_error *err) {
+    char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
+    *out = here ? path_join(here, path) : mem_strdup(path);
+    free(here);
+    return *out ? NIB_OK : nib_fail_nomem(err, strlen(path), "a model's path");
 }
 
 static nib_status decide(const char *name, const cluster_places *places, shared *s, nib_error *err) {
@@ -74,8 +84,10 @@ static nib_status decide(const char *name, const cluster_places *places, shared 
         status = share_sizes(&whole, s, err);
     if (status == NIB_OK)
         status = cut(&whole, &s->options, places, stages, err);
-    if (status == NIB_OK && !(s->model = mem_strdup(whole.path)))
-        status = nib_fail_nomem(err, strlen(whole.path), "a model's path");
+    if (status == NIB_OK)
+        status = find_path(whole.path, &s->model, err);
+    if (status == NIB_OK && places->over_network)
+        status = container_content_hash(whole.container, s->content, err);
     core_close(&whole);
     for (int i = 0; i < places->n && status == NIB_OK; i++)
         s->ranks[i] = (cluster_rank){stages[i], places->place[i]};
@@ -88,15 +100,13 @@ static nib_status open_ranks(const char *name, const nib_engine_options *options
     nib_engine *e = NULL;
     s->options = *options;
     s->options.backend = places->place[0].backend;
-    if (s->options.n_thread == 0)
-        s->options.n_thread = NUM_MAX(thread_physical_cores() / places->n, 1);
     NIB_TRY(decide(name, places, s, err));
-    const cluster_setup setup = {s->model, s->options, places->n, s->ranks};
+    const cluster_setup setup = {s->model, s->options, places->n, s->ranks, {s->content[0], s->content[1]}};
     NIB_TRY(pipeline_open(&setup, places, &p, err));
     const engine_internal with = {.stage_first = s->ranks[0].stage.first,
                                   .stage_end = s->ranks[0].stage.end,
                                   .gpu = NUM_MAX(places->place[0].gpu, 0)};
-    cluster_place_cap(&places->place[0], &s->options);
+    cluster_place_options(&places->place[0], &s->options);
     nib_status status = engine_open(s->model, &s->options, &with, &e, err);
     if (status == NIB_OK)
         status = pipeline_join(p, e, err);
@@ -109,25 +119,49 @@ static nib_status open_ranks(const char *name, const nib_engine_options *options
     return status;
 }
 
+/* Reads the options' places. */
+static nib_status read_places(const nib_engine_options *o, cluster_places *out, nib_error *err) {
+    enum { MAX = 1 << 20 };
+    char *text;
+    size_t n;
+    if (o->devices && o->hosts)
+        return nib_fail(err, NIB_E_USAGE, "expected devices or hosts, found both");
+    if (o->devices)
+        return cluster_places_parse(o->devices, out, err);
+    nib_status status = file_read_all(o->hosts, MAX, &text, &n, err);
+    if (status != NIB_OK)
+        return status == NIB_E_NOTFOUND ? nib_fail(err, NIB_E_USAGE, "no such file of hosts: %s", o->hosts)
+                                        : status;
+    status = cluster_hosts_parse(text, out, err);
+    mem_free(text);
+    return status == NIB_OK ? NIB_OK : nib_fail_prefix(err, status, o->hosts);
+}
+
+static nib_status open_place(const char *name, const nib_engine_options *options, const cluster_place *place,
+                             nib_engine **out, nib_error *err) {
+    nib_engine_options one = *options;
+    const engine_internal with = {.gpu = NUM_MAX(place->gpu, 0)};
+    one.backend = place->backend;
+    cluster_place_options(place, &one);
+    return engine_open_planned(name, &one, &with, out, err);
+}
+
 nib_status nib_engine_open(const char *name, const nib_engine_options *options, nib_engine **out,
                            nib_error *err) {
-    if (!options || options->vocab_only || !options->devices)
+    if (!options || options->vocab_only || (!options->devices && !options->hosts))
         return engine_open_planned(name, options, NULL, out, err);
     NIB_TRY(check_options(options, err));
-    cluster_places places;
-    NIB_TRY(cluster_places_parse(options->devices, &places, err));
-    if (places.n == 1) {
-        nib_engine_options one = *options;
-        const engine_internal with = {.gpu = NUM_MAX(places.place[0].gpu, 0)};
-        one.backend = places.place[0].backend;
-        cluster_place_cap(&places.place[0], &one);
-        return engine_open_planned(name, &one, &with, out, err);
-    }
+    cluster_places *places = mem_alloc(sizeof *places);
     shared *s = mem_calloc(1, sizeof *s);
-    if (!s)
-        return nib_fail_nomem(err, sizeof *s, "the ranks of a pipeline");
-    const nib_status status = open_ranks(name, options, &places, s, out, err);
-    mem_free(s->model);
+    nib_status status =
+        places && s ? read_places(options, places, err) : nib_fail_nomem(err, sizeof *s, "ranks");
+    if (status == NIB_OK && places->n == 1)
+        status = open_place(name, options, &places->place[0], out, err);
+    else if (status == NIB_OK)
+        status = open_ranks(name, options, places, s, out, err);
+    if (s)
+        mem_free(s->model);
     mem_free(s);
+    mem_free(places);
     return status;
 }

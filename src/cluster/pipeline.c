@@ -34,7 +34,7 @@ static nib_status break_off(pipeline *p, nib_status status, nib_error *err) {
     if (!p->broken && heartbeat_silent(p->lives))
         processes_kill(&p->others, heartbeat_silent(p->lives), &p->why);
     else if (!p->broken && status == NIB_E_IO)
-        processes_blame(&p->others, &p->why);
+        processes_blame(&p->others, heartbeat_ended(p->lives), &p->why);
     else if (!p->broken)
         nib_fail(&p->why, status, "%s", err ? err->message : "a rank has failed");
     p->broken = true;
@@ -195,7 +195,9 @@ void pipeline_close(pipeline *p) {
 
 nib_status pipeline_open(const cluster_setup *s, const cluster_places *places, pipeline **out,
                          nib_error *err) {
-    const char *path = s->options.program ? s->options.program : "nibble";
+    const canceller cancel = {s->options.cancel, s->options.user};
+    const processes_how how = {s->options.program ? s->options.program : "nibble",
+                               s->options.launcher ? s->options.launcher : "ssh", places, &cancel};
     pipeline *p = mem_calloc(1, sizeof *p);
     if (!p)
         return nib_fail_nomem(err, sizeof *p, "a pipeline");
@@ -209,7 +211,7 @@ nib_status pipeline_open(const cluster_setup *s, const cluster_places *places, p
                             .user = p};
     nib_status status = kv_log_open(&p->log, err);
     if (status == NIB_OK)
-        status = processes_start(&p->others, path, places, &p->link, controls, err);
+        status = processes_start(&p->others, &how, &p->link, controls, err);
     if (status == NIB_OK)
         status = heartbeat_watch(controls, places->n - 1, &p->link, &p->lives, err);
     if (status == NIB_OK)

@@ -1,9 +1,9 @@
 /* processes.c - see processes.h. */
 #include "cluster/processes.h"
 
-#include "base/mem.h"
 #include "base/num.h"
 #include "cluster/heartbeat.h"
+#include "cluster/launch.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -11,116 +11,101 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#define GPU_VARIABLE "CUDA_VISIBLE_DEVICES"
-#define BLAME_S      1.0
-#define END_S        5.0
+#define BLAME_S 1.0
+#define END_S   5.0
 enum { POLL_NS = 5000000 };
 
 extern char **environ;
 
-/* The GPU of that number among those that this process sees. */
-static void name_gpu(int gpu, char *out, size_t size) {
-    const char *seen = getenv(GPU_VARIABLE);
-    snprintf(out, size, "%s=%d", GPU_VARIABLE, gpu);
-    for (int i = 0; seen && *seen; i++) {
-        const size_t n = strcspn(seen, ",");
-        if (i == gpu)
-            snprintf(out, size, "%s=%.*s", GPU_VARIABLE, (int)n, seen);
-        seen += n + (seen[n] == ',');
-    }
-}
-
-/* A copy of the environment with one more variable. */
-static char **environment_with(char *variable) {
-    const size_t n = strcspn(variable, "=") + 1;
-    size_t n_all = 0, at = 0;
-    while (environ[n_all])
-        n_all++;
-    char **out = mem_array(n_all + 2, sizeof *out);
-    for (size_t i = 0; out && i < n_all; i++)
-        if (strncmp(environ[i], variable, n) != 0)
-            out[at++] = environ[i];
-    if (out) {
-        out[at++] = variable;
-        out[at] = NULL;
-    }
-    return out;
-}
-
-/* The program gets its connections as the same numbers, an empty stdin, and stderr as stdout: answers are
- * the first rank's. */
-static int spawn(const char *program, rank_link of, char **environment, pid_t *out) {
-    char connections[64];
-    char *const argv[] = {(char *)(uintptr_t) "nibble", (char *)(uintptr_t) "--rank", connections, NULL};
-    const int fds[] = {of.in, of.out, of.control};
+static int spawn(char *const *argv, const int *fds, size_t n_fd, int in, bool ignores_interrupt, pid_t *out) {
     posix_spawn_file_actions_t files;
-    snprintf(connections, sizeof connections, "%d,%d,%d", of.in, of.out, of.control);
+    posix_spawnattr_t attributes;
+    sigset_t blocked;
     int failed = posix_spawn_file_actions_init(&files);
     if (failed)
         return failed;
-    for (size_t i = 0; i < NUM_COUNT(fds) && !failed; i++)
+    for (size_t i = 0; i < n_fd && !failed; i++)
         failed = posix_spawn_file_actions_adddup2(&files, fds[i], fds[i]); /* clears close-on-exec */
-    if (!failed)
+    if (!failed && in < 0)
         failed = posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    else if (!failed)
+        failed = posix_spawn_file_actions_adddup2(&files, in, STDIN_FILENO);
     if (!failed)
         failed = posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
     if (!failed)
-        failed = posix_spawnp(out, program, &files, NULL, argv, environment);
+        failed = posix_spawnattr_init(&attributes);
+    if (!failed) {
+        pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+        if (ignores_interrupt)
+            sigaddset(&blocked, SIGINT);
+        posix_spawnattr_setsigmask(&attributes, &blocked);
+        posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+        failed = posix_spawnp(out, argv[0], &files, &attributes, argv, environ);
+        posix_spawnattr_destroy(&attributes);
+    }
     posix_spawn_file_actions_destroy(&files);
     return failed;
 }
 
-static nib_status start_one(processes *p, const char *program, const cluster_place *place, rank_link of,
-                            nib_error *err) {
-    char gpu[64];
-    char **environment = environ;
-    if (place->gpu >= 0) {
-        name_gpu(place->gpu, gpu, sizeof gpu);
-        environment = environment_with(gpu);
-        if (!environment)
-            return nib_fail_nomem(err, sizeof *environ, "the environment of a rank");
-    }
-    const int failed = spawn(program, of, environment, &p->id[p->n]);
-    if (environment != environ)
-        mem_free((void *)environment);
+nib_status processes_spawn(processes *p, char *const *argv, const int *fds, size_t n_fd, int in,
+                           bool ignores_interrupt, nib_error *err) {
+    const int failed = spawn(argv, fds, n_fd, in, ignores_interrupt, &p->id[p->n]);
     if (failed)
-        return nib_fail(err, NIB_E_FAILED, "cannot start %s for a rank: %s", program, strerror(failed));
+        return nib_fail(err, NIB_E_FAILED, "cannot start %s for a rank: %s", argv[0], strerror(failed));
     p->n++;
     return NIB_OK;
 }
 
-nib_status processes_start(processes *p, const char *program, const cluster_places *places, rank_link *first,
-                           int *controls, nib_error *err) {
+/* Starts "PROGRAM --rank IN,OUT,CONTROL". */
+static nib_status start_one(processes *p, const char *program, rank_link of, nib_error *err) {
+    char connections[64];
+    char *const argv[] = {(char *)(uintptr_t)program, (char *)(uintptr_t) "--rank", connections, NULL};
+    const int fds[] = {of.in, of.out, of.control};
+    snprintf(connections, sizeof connections, "%d,%d,%d", of.in, of.out, of.control);
+    return processes_spawn(p, argv, fds, NUM_COUNT(fds), -1, false, err);
+}
+
+/* On this machine: pairs of sockets connect them. */
+static nib_status start_here(processes *p, const processes_how *how, rank_link *first, int *controls,
+                             nib_error *err) {
     rank_link links[CLUSTER_MAX_RANK];
-    const int n = places->n;
+    const int n = how->places->n;
     nib_status status = NIB_OK;
-    p->n = 0;
     for (int i = 0; i < n; i++)
         links[i] = (rank_link){-1, -1, -1};
     for (int i = 0; i < n && status == NIB_OK; i++)
         status = link_pair(&links[(i + 1) % n].in, &links[i].out, err);
-    for (int i = 1; i < n; i++)
-        controls[i - 1] = -1;
     for (int i = 1; i < n && status == NIB_OK; i++)
         status = link_pair(&controls[i - 1], &links[i].control, err);
     for (int i = 1; i < n && status == NIB_OK; i++)
-        status = start_one(p, program, &places->place[i], links[i], err);
+        status = start_one(p, how->program, links[i], err);
     for (int i = status == NIB_OK ? 1 : 0; i < n; i++)
         link_close(&links[i]);
     if (status == NIB_OK)
         *first = links[0];
-    else {
-        for (int i = 1; i < n; i++)
-            if (controls[i - 1] >= 0)
-                close(controls[i - 1]);
-        processes_end(p);
+    return status;
+}
+
+nib_status processes_start(processes *p, const processes_how *how, rank_link *first, int *controls,
+                           nib_error *err) {
+    const int n = how->places->n;
+    p->n = 0;
+    for (int i = 1; i < n; i++) {
+        controls[i - 1] = -1;
+        memcpy(p->host[i - 1], how->places->place[i].name, CLUSTER_HOST);
     }
+    const nib_status status = how->places->over_network ? launch_ranks(p, how, first, controls, err)
+                                                        : start_here(p, how, first, controls, err);
+    for (int i = 1; i < n && status != NIB_OK; i++)
+        if (controls[i - 1] >= 0)
+            close(controls[i - 1]);
+    if (status != NIB_OK)
+        processes_end(p);
     return status;
 }
 
@@ -142,34 +127,61 @@ static bool has_ended(processes *p, int i, int *how) {
     return true;
 }
 
-nib_status processes_blame(processes *p, nib_error *err) {
+enum { NAME = CLUSTER_HOST + 64 };
+
+/* "rank 2 on gpu1 (process 17)"; the process of a rank on another host is its launcher's. */
+static const char *name_rank(const processes *p, int rank, pid_t id, char out[NAME]) {
+    const char *host = p->host[rank - 1];
+    int n = snprintf(out, NAME, "rank %d%s%s", rank, host[0] ? " on " : "", host);
+    if (id)
+        snprintf(out + n, NAME - (size_t)n, " (process %ld)", (long)id);
+    return out;
+}
+
+/* Names the first rank that has ended by a signal or with an error. any: or in another way. */
+static nib_status find_ended(processes *p, bool any, nib_error *err) {
+    char name[NAME];
+    for (int i = 0; i < p->n; i++) {
+        const pid_t id = p->id[i];
+        int how;
+        if (!has_ended(p, i, &how))
+            continue;
+        name_rank(p, i + 1, id, name);
+        if (WIFSIGNALED(how))
+            return nib_fail(err, NIB_E_FAILED, "%s was ended by signal %d (%s)", name, WTERMSIG(how),
+                            strsignal(WTERMSIG(how)));
+        if (any || (WIFEXITED(how) && WEXITSTATUS(how) != 0))
+            return nib_fail(err, NIB_E_FAILED, "%s has ended with exit code %d", name, WEXITSTATUS(how));
+    }
+    return NIB_OK;
+}
+
+nib_status processes_check(processes *p, nib_error *err) {
+    return find_ended(p, true, err);
+}
+
+nib_status processes_blame(processes *p, int first, nib_error *err) {
     const double until = time_now() + BLAME_S;
+    char name[NAME];
     while (time_now() < until) {
-        for (int i = 0; i < p->n; i++) {
-            const pid_t id = p->id[i];
-            int how;
-            if (!has_ended(p, i, &how))
-                continue;
-            if (WIFSIGNALED(how))
-                return nib_fail(err, NIB_E_FAILED, "rank %d (process %ld) was ended by signal %d (%s)", i + 1,
-                                (long)id, WTERMSIG(how), strsignal(WTERMSIG(how)));
-            if (WIFEXITED(how) && WEXITSTATUS(how) != 0)
-                return nib_fail(err, NIB_E_FAILED, "rank %d (process %ld) has ended with exit code %d", i + 1,
-                                (long)id, WEXITSTATUS(how));
-        }
+        NIB_TRY(find_ended(p, false, err));
         pause_briefly();
     }
+    if (first > 0)
+        return nib_fail(err, NIB_E_FAILED, "%s has ended: its connection is closed",
+                        name_rank(p, first, p->id[first - 1], name));
     return nib_fail(err, NIB_E_FAILED, "the connection of the ranks is broken");
 }
 
 nib_status processes_kill(processes *p, int rank, nib_error *err) {
     const pid_t id = p->id[rank - 1];
+    char name[NAME];
     int how;
     if (!has_ended(p, rank - 1, &how) && id)
         kill(id, SIGKILL);
-    return nib_fail(err, NIB_E_FAILED,
-                    "rank %d (process %ld) has given no sign of life for %d seconds: it is stopped, or hangs",
-                    rank, (long)id, HEARTBEAT_S);
+    return nib_fail(
+        err, NIB_E_FAILED, "%s has given no sign of life for %d seconds: it is stopped, or hangs%s",
+        name_rank(p, rank, id, name), HEARTBEAT_S, p->host[rank - 1][0] ? ", or cannot be reached" : "");
 }
 
 void processes_end(processes *p) {

@@ -6,11 +6,13 @@
 #include "base/num.h"
 #include "cluster/heartbeat.h"
 #include "cluster/inbox.h"
+#include "cluster/launch.h"
 #include "cluster/setup.h"
 #include "engine/engine.h"
 #include "state/kv_calls.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct rank {
@@ -59,14 +61,58 @@ static nib_status find_memory(void *user, kv_formats formats, kv_call_memory *ou
     return NIB_OK;
 }
 
+#define GPU_VARIABLE "CUDA_VISIBLE_DEVICES"
+
+/* Leaves the rank's GPU alone among those that the process sees, before CUDA is loaded: a driver takes memory
+ * for each. */
+static nib_status show_gpu(int gpu, nib_error *err) {
+    const char *seen = getenv(GPU_VARIABLE);
+    char name[64];
+    if (gpu < 0)
+        return NIB_OK;
+    snprintf(name, sizeof name, "%d", gpu);
+    for (int i = 0; seen && *seen; i++) {
+        const size_t n = strcspn(seen, ",");
+        if (i == gpu)
+            snprintf(name, sizeof name, "%.*s", (int)n, seen);
+        seen += n + (seen[n] == ',');
+    }
+    return setenv(GPU_VARIABLE, name, 1) ? nib_fail_nomem(err, sizeof name, "the environment of a rank")
+                                         : NIB_OK;
+}
+
+/* Whether this host's model is the first one's. */
+static nib_status check_model(const char *path, const uint64_t want[2], nib_error *err) {
+    const logger log = {0};
+    container *c;
+    uint64_t got[2];
+    NIB_TRY(container_open(path, &log, &c, err));
+    const nib_status status = container_content_hash(c, got, err);
+    container_close(c);
+    NIB_TRY(status);
+    return memcmp(got, want, sizeof got) == 0
+               ? NIB_OK
+               : nib_fail(
+                     err, NIB_E_MODEL,
+                     "the model %s on this host is another one: expected content %016llx%016llx, as on the "
+                     "first host, found %016llx%016llx",
+                     path, (unsigned long long)want[0], (unsigned long long)want[1],
+                     (unsigned long long)got[0], (unsigned long long)got[1]);
+}
+
 static nib_status open_stage(rank *r, const cluster_setup *s, nib_error *err) {
     const cluster_stage stage = s->ranks[r->number].stage;
+    const cluster_place *place = &s->ranks[r->number].place;
+    const char *path = place->model[0] ? place->model : s->model;
     const engine_internal with = {.stage_first = stage.first, .stage_end = stage.end};
     nib_engine_options options = s->options;
-    cluster_place_cap(&s->ranks[r->number].place, &options);
+    cluster_place_options(place, &options);
     options.log = r->log;
     options.user = r->user;
-    NIB_TRY(engine_open(s->model, &options, &with, &r->engine, err));
+    NIB_TRY(show_gpu(place->gpu, err));
+    if (place->host > 0)
+        NIB_TRY(check_model(path, s->content, err));
+    NIB_TRY(engine_open(path, &options, &with, &r->engine, err));
     r->on = engine_parts_of(r->engine);
     r->links = (step_links){.first = stage.first,
                             .end = stage.end,
@@ -264,11 +310,22 @@ static nib_status serve(rank *r, nib_error *err) {
     }
 }
 
+static nib_status find_links(rank_link *out, const char *connections, nib_error *err) {
+    if (!strncmp(connections, LAUNCH_PREFIX, sizeof LAUNCH_PREFIX - 1))
+        return launch_join(connections, out, err);
+    if (sscanf(connections, "%d,%d,%d", &out->in, &out->out, &out->control) != 3)
+        return nib_fail(err, NIB_E_USAGE, "a rank: expected IN,OUT,CONTROL, found '%.64s'", connections);
+    return NIB_OK;
+}
+
 nib_status nib_rank_serve(const char *connections, nib_log_fn log, void *user, nib_error *err) {
     rank r = {.link = {-1, -1, -1}, .log = log, .user = user};
-    if (sscanf(connections, "%d,%d,%d", &r.link.in, &r.link.out, &r.link.control) != 3)
-        return nib_fail(err, NIB_E_USAGE, "a rank: expected IN,OUT,CONTROL, found '%.64s'", connections);
-    const nib_status status = serve(&r, err);
+    nib_status status = find_links(&r.link, connections, err);
+    if (status != NIB_OK) {
+        link_close(&r.link);
+        return status;
+    }
+    status = serve(&r, err);
     link_shut(&r.link); /* first, so that the others end as well */
     heartbeat_end(r.lives);
     inbox_close(r.inbox);

@@ -1,5 +1,5 @@
-/* setup.c - see setup.h. The body is the options, the ranks, and the texts, each behind a byte that says
- * whether there is one. */
+/* setup.c - see setup.h. The body is the options, the ranks, the content, and the texts, each behind a byte
+ * that says whether there is one. */
 #include "cluster/setup.h"
 
 #include "base/mem.h"
@@ -37,21 +37,24 @@ nib_status setup_send(const rank_link *to, const cluster_setup *from, nib_error 
         }
         *texts[i] = NULL;
     }
-    s.options.devices = s.options.program = NULL;
+    s.options.devices = s.options.program = s.options.hosts = s.options.launcher = NULL;
     s.options.progress = NULL;
     s.options.cancel = NULL;
     s.options.cap_of = NULL;
-    const link_part parts[] = {
-        {&s.options, sizeof s.options}, {s.ranks, (size_t)s.n_rank * sizeof *s.ranks}, {all, n_byte}};
+    const link_part parts[] = {{&s.options, sizeof s.options},
+                               {s.ranks, (size_t)s.n_rank * sizeof *s.ranks},
+                               {s.content, sizeof s.content},
+                               {all, n_byte}};
     const message_header head = {.kind = MESSAGE_SETUP, .rank = 1, .n_segment = s.n_rank};
-    const nib_status status = message_send(to, head, parts, 3, err);
+    const nib_status status = message_send(to, head, parts, 4, err);
     mem_free(all);
     return status;
 }
 
 nib_status setup_read(const message *m, cluster_setup *out, nib_error *err) {
     const char **texts[N_TEXT];
-    const size_t n = (size_t)m->head.n_segment, begin = sizeof out->options + n * sizeof *out->ranks;
+    const size_t n = (size_t)m->head.n_segment, ranks = n * sizeof *out->ranks;
+    const size_t begin = sizeof out->options + ranks + sizeof out->content;
     if (m->head.n_segment < 2 || n > CLUSTER_MAX_RANK || m->head.rank < 1 ||
         m->head.rank >= m->head.n_segment || m->head.n_byte < begin)
         return nib_fail(err, NIB_E_FAILED, "expected the options of a pipeline, found %llu bytes",
@@ -59,6 +62,7 @@ nib_status setup_read(const message *m, cluster_setup *out, nib_error *err) {
     memcpy(&out->options, m->body, sizeof out->options);
     out->n_rank = m->head.n_segment;
     out->ranks = (const cluster_rank *)(const void *)(m->body + sizeof out->options);
+    memcpy(out->content, m->body + sizeof out->options + ranks, sizeof out->content);
     texts_of(out, texts);
     const char *at = (const char *)m->body + begin, *end = (const char *)m->body + m->head.n_byte;
     for (int i = 0; i < N_TEXT; i++) {

@@ -12,10 +12,11 @@ typedef struct cluster_rank {
 } cluster_rank;
 
 typedef struct cluster_setup {
-    const char *model;
+    const char *model;          /* its path on the first host */
     nib_engine_options options; /* without callbacks, plans and residuals */
     int n_rank;
     const cluster_rank *ranks;
+    uint64_t content[2]; /* of the model's files (container_content_hash), for other hosts */
 } cluster_setup;
 
 /* Sends it to rank 1. */
