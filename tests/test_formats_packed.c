@@ -127,7 +127,23 @@ static void test_one_expert(void **state) {
     container_close(expected);
 }
 
+/* The official form of DeepSeek V4: the experts in e2m1, the others in fp8, with exponents as scales. */
+static void test_exponents(void **state) {
+    (void)state;
+    container *c, *expected;
+    open_both("deepseek-v4", &c, &expected);
+    assert_int_equal(container_n_tensor(expected), 4);
+    for (size_t k = 0; k < container_n_tensor(expected); k++) {
+        const container_tensor *t = container_tensor_at(expected, k);
+        check_matrix("deepseek-v4", c, expected, t, strstr(t->name, "experts") ? TYPE_MXFP4 : TYPE_F8G64,
+                     false);
+    }
+    container_close(c);
+    container_close(expected);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_one_expert)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_one_expert),
+                                       cmocka_unit_test(test_exponents)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

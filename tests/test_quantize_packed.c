@@ -177,6 +177,27 @@ static void test_runs_as_it_is(void **state) {
     }
 }
 
+/* The same values in bf16. */
+static void test_exponents_run(void **state) {
+    (void)state;
+    enum { N = 24, N_VOCAB = 24 };
+    int32_t tokens[N];
+    nib_engine_options o = engine_usual();
+    logits_rows rows[2];
+    o.activation = 16;
+    logits_tokens(tokens, N, N_VOCAB, 5);
+    for (int k = 0; k < 2; k++) {
+        nib_engine *e = engine_must_open(
+            k ? "tests/data/packed/deepseek-v4-bf16" : "tests/data/packed/deepseek-v4", &o, NULL);
+        rows[k] = logits_of(e, tokens, N);
+        nib_engine_close(e);
+    }
+    for (int64_t r = 0; r < N * N_VOCAB; r++)
+        assert_true(fabsf(rows[0].data[r] - rows[1].data[r]) <= 1e-3f * (fabsf(rows[1].data[r]) + 1));
+    free(rows[0].data);
+    free(rows[1].data);
+}
+
 static void must(nib_status status) {
     assert_int_equal(status, NIB_OK);
 }
@@ -321,6 +342,9 @@ static void test_damaged(void **state) {
         {"nvfp4", "k_proj.weight_scale_2", "k_proj.weight_scale_3", "has no 'weight_scale_2'", false},
         {"nvfp4", "[32,32]", "[16,64]", "scale", false},
         {"nvfp4-packed", "k_proj.weight_global_scale", "k_proj.weight_global_scalx", "global_scale'", false},
+        {"deepseek-v4", "experts.0.w1.scale", "experts.0.w1.scalx", "layers.0.ffn.experts.0.w1", false},
+        {"deepseek-v4", "attn.wq_a.scale\":{\"dtype\":\"F8_E8M0", "attn.wq_a.scale\":{\"dtype\":\"F8_E4M3",
+         "scales for the tensor", false},
         {"nf4-nested", "\"nested_blocksize\": 16", "\"nested_blocksize\": -1", "nested_blocksize", false},
     };
     nib_error err;
@@ -394,6 +418,6 @@ int main(void) {
         cmocka_unit_test(test_same_values),    cmocka_unit_test(test_runs_as_it_is),
         cmocka_unit_test(test_factor_in_gguf), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_damaged),        cmocka_unit_test(test_lying),
-        cmocka_unit_test(test_faults)};
+        cmocka_unit_test(test_exponents_run),  cmocka_unit_test(test_faults)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,6 +48,10 @@ class Fp8Wide(np.ndarray):
     """Bytes that are written as F8_E5M2."""
 
 
+class Exponents(np.ndarray):
+    """Bytes that are written as F8_E8M0."""
+
+
 class Bf16(np.ndarray):
     """16 bits that are written as BF16."""
 
@@ -67,7 +71,8 @@ def save(path, tensors):
     header, data = {}, b""
     for name, t in sorted(tensors.items()):
         raw = np.ascontiguousarray(t).tobytes()
-        dtype = next((name for kind, name in ((Bf16, "BF16"), (Fp8, "F8_E4M3"), (Fp8Wide, "F8_E5M2"))
+        dtype = next((name for kind, name in ((Bf16, "BF16"), (Fp8, "F8_E4M3"), (Fp8Wide, "F8_E5M2"),
+                                                   (Exponents, "F8_E8M0"))
                       if isinstance(t, kind)), None) or names[t.dtype.name]
         header[name] = {"dtype": dtype, "shape": list(t.shape), "data_offsets": [len(data), len(data) + len(raw)]}
         data += raw
@@ -143,14 +148,19 @@ def int8(rng, n, k, o):
                                                             by_place(k, k))
 
 
-def fp8(rng, n, k, o):
-    """e4m3: bias 7, no infinities; e5m2: the upper byte of a half."""
-    codes = (rng.integers(0, 120 if o["e4m3"] else 0x70, (n, k)) | rng.integers(0, 2, (n, k)) << 7).astype(np.uint8)
+def e4m3(codes):
+    """Bias 7, no infinities."""
     exponent, fraction = codes >> 3 & 15, codes & 7
     small = exponent == 0
     wide = np.ldexp(np.where(small, fraction, 8 + fraction).astype(np.float32),
                     np.where(small, -9, exponent.astype(np.int32) - 10))
-    values = np.where(codes & 0x80, -wide, wide) if o["e4m3"] else (codes.astype(np.uint16) << 8).view(np.float16)
+    return np.where(codes & 0x80, -wide, wide)
+
+
+def fp8(rng, n, k, o):
+    """e5m2: the upper byte of a half."""
+    codes = (rng.integers(0, 120 if o["e4m3"] else 0x70, (n, k)) | rng.integers(0, 2, (n, k)) << 7).astype(np.uint8)
+    values = e4m3(codes) if o["e4m3"] else (codes.astype(np.uint16) << 8).view(np.float16)
     rows, columns = o["blocks"] or (n, k)
     rows = rows or 1
     scales = (rng.random((-(-n // rows), -(-k // columns))) * 1e-3 + 1e-4).astype(np.float32)
@@ -172,9 +182,7 @@ def fp4(rng, n, k, o):
         parts["weight_scale"] = scales
         return parts, E2M1[codes] * np.ldexp(np.float32(1), scales.astype(np.int32) - 127).repeat(32, 1)
     scales = rng.integers(1, 0x7f, (n, k // 16)).astype(np.uint8)
-    exponent, fraction = scales >> 3, scales & 7
-    each = np.ldexp(np.where(exponent == 0, fraction, 8 + fraction).astype(np.float32),
-                    np.where(exponent == 0, -9, exponent.astype(np.int32) - 10))
+    each = e4m3(scales)
     whole = np.float32(1 / 3000)
     if o["whole"] == "weight_global_scale":
         stored = np.float32(3000).reshape(1)
@@ -289,7 +297,96 @@ def make(folder, seed, form, options, config):
                    "quantization_config": config}, f, indent=1)
 
 
+def exponents(rng, n, k, fp4_codes):
+    """As DeepSeek V4 has them: e2m1 with an exponent for 32, e4m3 with one for 128 x 128."""
+    group, rows = (32, 1) if fp4_codes else (128, 128)
+    scales = rng.integers(*((118, 124) if fp4_codes else (112, 118)), (-(-n // rows), -(-k // group))).astype(np.uint8)
+    each = np.ldexp(np.float32(1), scales.astype(np.int32) - 127).repeat(rows, 0)[:n].repeat(group, 1)[:, :k]
+    if fp4_codes:
+        codes = rng.integers(0, 16, (n, k)).astype(np.uint8)
+        packed = (codes[:, 0::2] | codes[:, 1::2] << 4).view(np.int8)
+        return {"weight": packed, "scale": scales.view(Exponents)}, E2M1[codes] * each
+    codes = (rng.integers(0, 120, (n, k)) | rng.integers(0, 2, (n, k)) << 7).astype(np.uint8)
+    return {"weight": codes.view(Fp8), "scale": scales.view(Exponents)}, e4m3(codes) * each
+
+
+def deepseek_v4(folder, seed):
+    """Two layers with the official names and forms, and a folder with the same values in BF16."""
+    rng = np.random.default_rng(seed)
+    d, ff, heads, d_head, low, streams, experts = 128, 64, 2, 64, 64, 2, 4
+    tensors, whole, expected = {}, {}, {}
+
+    def plain(name, *shape, add=0.0):
+        tensors[name] = whole[name] = to_bf16((rng.random(shape) * 0.2 - 0.1 + add).astype(np.float32))
+
+    def matrix(name, n, k, fp4_codes=False):
+        parts, values = exponents(rng, n, k, fp4_codes)
+        for part, t in parts.items():
+            tensors[f"{name}.{part}"] = t
+        whole[f"{name}.weight"], expected[f"{name}.weight"] = to_bf16(values), values
+        assert (from_bf16(to_bf16(values)) == values).all()
+
+    for i, ratio in enumerate((0, 4)):
+        at = f"layers.{i}."
+        for name in ("attn_norm", "ffn_norm"):
+            plain(f"{at}{name}.weight", d, add=1)
+        for site in ("attn", "ffn"):
+            plain(f"{at}hc_{site}_base", 2 * streams + streams * streams)
+            plain(f"{at}hc_{site}_fn", 2 * streams + streams * streams, streams * d)
+            plain(f"{at}hc_{site}_scale", 3)
+        matrix(f"{at}attn.wq_a", low, d)
+        plain(f"{at}attn.q_norm.weight", low, add=1)
+        matrix(f"{at}attn.wq_b", heads * d_head, low)
+        matrix(f"{at}attn.wkv", d_head, d)
+        plain(f"{at}attn.kv_norm.weight", d_head, add=1)
+        plain(f"{at}attn.attn_sink", heads)
+        matrix(f"{at}attn.wo_a", 2 * low, heads * d_head // 2)
+        matrix(f"{at}attn.wo_b", d, 2 * low)
+        for where, width in ((f"{at}attn.compressor.", d_head), (f"{at}attn.indexer.compressor.", 32)) if ratio else ():
+            plain(f"{where}wkv.weight", 2 * width, d)
+            plain(f"{where}wgate.weight", 2 * width, d)
+            plain(f"{where}ape", ratio, 2 * width)
+            plain(f"{where}norm.weight", width, add=1)
+        if ratio:
+            matrix(f"{at}attn.indexer.wq_b", 2 * 32, low)
+            plain(f"{at}attn.indexer.weights_proj.weight", 2, d)
+            plain(f"{at}ffn.gate.bias", experts)
+        else:
+            table = rng.permuted(np.arange(experts)[None].repeat(VOCAB, 0), axis=1)[:, :2].astype(np.int64)
+            tensors[f"{at}ffn.gate.tid2eid"] = whole[f"{at}ffn.gate.tid2eid"] = table
+        plain(f"{at}ffn.gate.weight", experts, d)
+        for name in [f"experts.{e}" for e in range(experts)] + ["shared_experts"]:
+            for part, (n, k) in {"w1": (ff, d), "w2": (d, ff), "w3": (ff, d)}.items():
+                matrix(f"{at}ffn.{name}.{part}", n, k, name != "shared_experts")
+    plain("embed.weight", VOCAB, d)
+    plain("head.weight", VOCAB, d)
+    plain("norm.weight", d, add=1)
+    for part, shape in {"base": (streams,), "fn": (streams, streams * d), "scale": (1,)}.items():
+        plain(f"hc_head_{part}", *shape)
+    config = {"model_type": "deepseek_v4", "architectures": ["DeepseekV4ForCausalLM"], "hidden_size": d,
+              "num_hidden_layers": 2, "num_attention_heads": heads, "num_key_value_heads": 1, "head_dim": d_head,
+              "qk_rope_head_dim": 16, "q_lora_rank": low, "o_lora_rank": low, "o_groups": 2, "vocab_size": VOCAB,
+              "moe_intermediate_size": ff, "n_routed_experts": experts, "n_shared_experts": 1, "num_experts_per_tok": 2,
+              "num_hash_layers": 1, "compress_ratios": [0, 4, 0], "num_nextn_predict_layers": 1, "sliding_window": 8,
+              "index_n_heads": 2, "index_head_dim": 32, "index_topk": 4, "hc_mult": streams, "hc_sinkhorn_iters": 5,
+              "hc_eps": 1e-6, "rms_norm_eps": 1e-6, "rope_theta": 10000, "compress_rope_theta": 160000,
+              "routed_scaling_factor": 1.5, "scoring_func": "sqrtsoftplus", "norm_topk_prob": True, "swiglu_limit": 10.0,
+              "hidden_act": "silu", "max_position_embeddings": 128, "tie_word_embeddings": False}
+    packed = dict(config, expert_dtype="fp4", quantization_config={
+        "quant_method": "fp8", "fmt": "e4m3", "scale_fmt": "ue8m0", "activation_scheme": "dynamic",
+        "weight_block_size": [128, 128]})
+    for path, t, c in ((folder, tensors, packed), (folder + "-bf16", whole, config)):
+        os.makedirs(path, exist_ok=True)
+        save(os.path.join(path, "model.safetensors"), t)
+        with open(os.path.join(path, "config.json"), "w", encoding="utf-8") as f:
+            json.dump(c, f, indent=1)
+    save(os.path.join(folder, "expected.safetensors"), {name: expected[name] for name in (
+        "layers.0.attn.wq_a.weight", "layers.1.attn.wo_a.weight", "layers.0.ffn.experts.1.w1.weight",
+        "layers.1.ffn.experts.2.w2.weight")})
+
+
 def main():
+    deepseek_v4(os.path.join(sys.argv[1], "deepseek-v4"), 99)
     for seed, (name, (form, options, config)) in enumerate(FORMS.items()):
         make(os.path.join(sys.argv[1], name), seed, form, options, config)
 

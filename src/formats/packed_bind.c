@@ -270,8 +270,8 @@ static nib_status bind_fp8(binding *b, const char *scale, nib_error *err) {
         m->block = config_size(b, "weight_block_size", 1, 128);
     }
     m->n_group = num_div_up(m->k, m->block);
-    if (!is_scale(&m->scales) || m->scales.n_dim > 2 || rows != num_div_up(m->n, m->block_rows) ||
-        cols != m->n_group)
+    if ((!is_scale(&m->scales) && m->scales.type != TYPE_F8_E8M0) || m->scales.n_dim > 2 ||
+        rows != num_div_up(m->n, m->block_rows) || cols != m->n_group)
         return bad(b, "expected scales for the tensor, for each row or for blocks of weight_block_size", err);
     return keep(b, err);
 }
@@ -284,13 +284,15 @@ static nib_status bind_fp8_inverse(binding *b, nib_error *err) { /* in spite of 
     return bind_fp8(b, "weight_scale_inv", err);
 }
 
-/* Two values of e2m1 in a byte. Scales that are exponents are those of mxfp4. */
-static nib_status bind_fp4(binding *b, const char *codes, const char *whole, bool inverse, nib_error *err) {
+/* Two values of e2m1 in a byte. Scales that are exponents are those of mxfp4. whole NULL: there are no
+ * others. */
+static nib_status bind_fp4(binding *b, const char *codes, const char *scale, const char *whole, bool inverse,
+                           nib_error *err) {
     packed_matrix *m = &b->m;
     *m = (packed_matrix){
         .kind = PACKED_NVFP4, .bits = 4, .whole_inverse = inverse, .dtype = computing_type(b)};
     NIB_TRY(need(b, codes, &m->codes, err));
-    NIB_TRY(need(b, "weight_scale", &m->scales, err));
+    NIB_TRY(need(b, scale, &m->scales, err));
     if (m->codes.n_dim != 2 || m->scales.n_dim != 2 || m->codes.shape[1] > 1 << 26)
         return bad(b, "expected 4-bit codes and scales of two dimensions", err);
     m->n = m->codes.shape[0];
@@ -298,7 +300,7 @@ static nib_status bind_fp4(binding *b, const char *codes, const char *whole, boo
     m->n_group = m->scales.shape[1];
     m->block_rows = m->n;
     NIB_TRY(check_size(b, err));
-    const bool exponents = m->scales.type == TYPE_U8;
+    const bool exponents = !whole || m->scales.type == TYPE_U8 || m->scales.type == TYPE_F8_E8M0;
     if (exponents)
         m->kind = PACKED_MXFP4;
     else
@@ -306,23 +308,34 @@ static nib_status bind_fp4(binding *b, const char *codes, const char *whole, boo
     if (m->k != m->n_group * (exponents ? 32 : 16) ||
         (!exponents && (m->whole.type != TYPE_F32 || m->whole.bytes != 4)))
         return bad(b, "expected a scale for each 16 values and one for all, or an exponent for each 32", err);
-    NIB_TRY(expect(b, &m->codes, m->codes.type == TYPE_U8, m->n, m->k / 2, err));
-    NIB_TRY(expect(b, &m->scales, exponents || m->scales.type == TYPE_F8_E4M3, m->n, m->n_group, err));
+    NIB_TRY(expect(b, &m->codes, m->codes.type == TYPE_U8 || m->codes.type == TYPE_I8, m->n, m->k / 2, err));
+    NIB_TRY(expect(b, &m->scales,
+                   exponents ? m->scales.type == TYPE_U8 || m->scales.type == TYPE_F8_E8M0
+                             : m->scales.type == TYPE_F8_E4M3,
+                   m->n, m->n_group, err));
     return keep(b, err);
+}
+
+/* DeepSeek V4: exponents for blocks of fp8, and for 32 values of the experts in e2m1. */
+static nib_status bind_exponents(binding *b, nib_error *err) {
+    container_tensor codes;
+    return take(b, "weight", &codes) && (codes.type == TYPE_I8 || codes.type == TYPE_U8)
+               ? bind_fp4(b, "weight", "scale", NULL, false, err)
+               : bind_fp8(b, "scale", err);
 }
 
 /* The two forms that have a scale under this name. */
 static nib_status bind_float(binding *b, nib_error *err) {
     container_tensor codes;
     return take(b, "weight", &codes) && codes.type == TYPE_U8
-               ? bind_fp4(b, "weight", "weight_scale_2", false, err)
+               ? bind_fp4(b, "weight", "weight_scale", "weight_scale_2", false, err)
                : bind_fp8_scale(b, err);
 }
 
 static nib_status bind_packed(binding *b, nib_error *err) {
     container_tensor codes;
     return take(b, "weight_packed", &codes) && codes.type == TYPE_U8
-               ? bind_fp4(b, "weight_packed", "weight_global_scale", true, err)
+               ? bind_fp4(b, "weight_packed", "weight_scale", "weight_global_scale", true, err)
                : bind_rows(b, err);
 }
 
@@ -522,6 +535,7 @@ static const struct {
              {"compressed-tensors", ".weight_scale", bind_int8},
              {"fp8", ".weight_scale_inv", bind_fp8_inverse},
              {"fp8", ".weight_scale", bind_fp8_scale},
+             {"fp8", ".scale", bind_exponents},
              {"mxfp4", "_blocks", bind_mxfp4},
              {"modelopt", ".weight_scale", bind_float},
              {"modelopt_fp4", ".weight_scale", bind_float},

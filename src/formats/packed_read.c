@@ -59,6 +59,8 @@ float packed_scale_at(type_id type, const uint8_t *raw, int64_t i) {
         memcpy(&f, raw + 4 * i, sizeof f);
         return f;
     }
+    if (type == TYPE_F8_E8M0)
+        return raw[i] == 0xff ? NAN : ldexpf(1, raw[i] - 127);
     memcpy(&h, raw + 2 * i, sizeof h);
     return type == TYPE_F16 ? half_to_float(h) : bf16_to_float(h);
 }

@@ -27,6 +27,9 @@ static const char *const harmless[] = {
     ".act_fn.beta",
     ".layer_scalar",
     ".layer_output_scale.weight",
+    ".self_attn.k_scale",
+    ".self_attn.v_scale",
+    ".self_attn.q_scale",
     ".act_fn.eps", /* numbers of the configuration (config_act.c) */
 };
 

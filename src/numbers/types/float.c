@@ -91,6 +91,7 @@ NUMBER(I64, "i64", 8, 27, "I64", .dequantize = dequantize_i64);
 NUMBER(I8, "i8", 1, 24, "I8");
 NUMBER(I16, "i16", 2, 25, "I16");
 NUMBER(U8, "u8", 1, -1, "U8");
+NUMBER(F8_E8M0, "f8_e8m0", 1, -1, "F8_E8M0"); /* scales of packed matrices: 2^(byte - 127) */
 NUMBER(BOOL, "bool", 1, -1, "BOOL");
 
 /* Formats of KV caches (kernels/kv_layout.h); no file has them. */
