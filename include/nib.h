@@ -156,6 +156,7 @@ typedef struct nib_engine_options {
      * found by PATH. `launcher` has the words that start a program on another host, before its name; NULL:
      * "ssh". NIB_E_USAGE names what ranks lack. */
     const char *devices, *hosts, *program, *launcher;
+    int split;           /* a nib_split: what each of the devices has of the model */
     int32_t gpu_layers;  /* at most this many of the last layers keep their weights on the GPU. The processor
                             computes the others, or they are copied for a prompt. 0: as many as fit under
                             `vram` */
@@ -212,6 +213,11 @@ typedef enum nib_packed { NIB_PACKED_AUTO, NIB_PACKED_ON, NIB_PACKED_OFF } nib_p
  * largest logits at most, and NIB_SHORTLIST_AUTO makes one for a large head, n_best up to 8, and VRAM that is
  * left. */
 typedef enum nib_shortlist { NIB_SHORTLIST_AUTO, NIB_SHORTLIST_ON, NIB_SHORTLIST_OFF } nib_shortlist;
+
+/* What each of several devices has. LAYER: consecutive blocks, which rows pass one after the other. TENSOR: a
+ * share of the heads and neurons of every layer, all at the same time, so that one answer is faster.
+ * NIB_E_USAGE names what cannot be shared. */
+typedef enum nib_split { NIB_SPLIT_LAYER, NIB_SPLIT_TENSOR } nib_split;
 
 /* The formats of keys and values (docs/budget.md). Those with codes are used on request only.
  *

@@ -94,11 +94,17 @@ ignored() { # ignored FLAG [VALUE]
 }
 for flag in "-fa" "--flash-attn" "-fa on" "--flash-attn auto" "-fa 1" --mlock \
     --no-mmap "-tb 8" "--threads-batch 2" --color "--color on" -st --jinja --verbose-prompt --no-display-prompt --no-warmup \
-    --no-perf -nkvo "-sm none" "-mg 0" "-ts 1,1" --simple-io --swa-full "--prio 2" "--poll 50" "-dt 0.1"; do
+    --no-perf -nkvo "-mg 0" "-ts 1,1" --simple-io --swa-full "--prio 2" "--poll 50" "-dt 0.1"; do
     taken || continue
     # shellcheck disable=SC2086 # a flag and its value
     ignored $flag
 done
+for flag in "-sm none" "-sm layer" "-sm row"; do
+    # shellcheck disable=SC2086 # a flag and its value
+    answer $flag
+    check "$flag without --devices changes nothing" [ "$code $(cat "$tmp/out")" = "0 $plain" ]
+done
+check "and shares without devices are said to be nothing" says "has no effect without --devices"
 # Layers on the GPU: all or none. Without a GPU the processor computes, with a message.
 export NIBBLE_CUDA=0
 for flag in "-ngl 99" "--gpu-layers -1" "--n-gpu-layers all"; do

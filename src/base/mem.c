@@ -222,6 +222,14 @@ void *mem_map_sparse(size_t n_byte) {
     return counted_pages(p, size);
 }
 
+void *mem_map_shared(int file, size_t n_byte) {
+    const size_t size = page_round(n_byte);
+    if (size == 0 || refuses(size))
+        return NULL;
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    return p == MAP_FAILED ? NULL : counted_pages(p, size);
+}
+
 void mem_prefer_huge(void *p, size_t n_byte) {
     if (n_byte)
         madvise(p, page_round(n_byte), MADV_HUGEPAGE);

@@ -27,6 +27,9 @@ int mem_grow(void **array, size_t *cap, size_t n, size_t each);
 void *mem_map(size_t n_byte);
 void *mem_map_sparse(size_t n_byte); /* the same without huge pages: touched, and resident, bit by bit */
 void mem_unmap(void *p, size_t n_byte);
+/* The same from a file, shared with other processes that map it; NULL:
+ * not possible, or out of memory. */
+void *mem_map_shared(int file, size_t n_byte);
 /* Addresses that nothing else has and nobody may access; page-aligned. NULL: there are none. */
 void *mem_addresses(size_t n_byte);
 void mem_addresses_end(void *p, size_t n_byte);

@@ -51,7 +51,7 @@ struct pool {
     cpu_set_t before; /* the caller's affinity mask when it is not pinned */
 };
 
-static inline void relax(void) {
+void thread_relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -94,7 +94,7 @@ static void gate_wait(gate *g, unsigned old) {
                 learn(g, spin + MAX_SPIN / 16);
             return;
         }
-        relax();
+        thread_relax();
     }
     if (spin > 0)
         learn(g, spin / 2);

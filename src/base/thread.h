@@ -35,6 +35,7 @@ void pool_split(int64_t n, int64_t unit, int thread, int n_thread, int64_t *begi
  * runs as soon as it wakes, before computing threads. Needs Linux 6.12; has no effect elsewhere. */
 void thread_short_slices(void);
 
+void thread_relax(void);         /* a short pause of the core, in a loop that waits */
 int thread_physical_cores(void); /* that this process may run on, at least 1 */
 double time_now(void);           /* seconds, monotonic */
 double time_thread(void);        /* processor time of the calling thread, in seconds */

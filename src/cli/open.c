@@ -92,12 +92,22 @@ static int activation_bits(const char *name) {
     return -1;
 }
 
+/* Also llama.cpp's other words: "row" shares matrices too, and without --devices there is one place ("none").
+ */
+static int split_mode(const char *name) {
+    if (!strcasecmp(name, "tensor") || !strcasecmp(name, "row"))
+        return NIB_SPLIT_TENSOR;
+    return strcasecmp(name, "layer") && strcasecmp(name, "none") ? -1 : NIB_SPLIT_LAYER;
+}
+
 int cli_named_options(const cli_args *args, nib_engine_options *options) {
     if (args->activation && (options->activation = activation_bits(args->activation)) < 0)
         return cli_usage_error("--activation: expected auto, a16, a8, a4 or ax, found '%s'",
                                args->activation);
     if (args->kv && !kv_formats(args->kv, options))
         return cli_usage_error("--kv: expected auto, f16, f32, kv8, kv4, kv8h or kv4h, found '%s'", args->kv);
+    if (args->split_mode && (options->split = split_mode(args->split_mode)) < 0)
+        return cli_usage_error("--split-mode: expected layer or tensor, found '%s'", args->split_mode);
     static const char *const when[] = {"auto", "on", "off"}; /* nib_shortlist */
     for (size_t i = 0; args->shortlist && i < sizeof when / sizeof *when; i++)
         if (!strcmp(args->shortlist, when[i]))

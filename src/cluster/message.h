@@ -8,6 +8,9 @@
  *   LOGITS, BEST, HIDDEN   results of some rows, from the last rank to the first
  *   DONE    the pass has ended; with its status
  *
+ * Ranks that share every layer (NIB_SPLIT_TENSOR) pass SETUP, SYNC and PASS on as they are, without a stream,
+ * and the first one has the results; DONE goes around, and each rank sends it on when it is done too.
+ *
  * The ranks take them in order, so results come in the order of the passes.
  *
  * A rank that fails puts its error into the message. The ranks after it repeat the calls, so that all stay
@@ -41,9 +44,10 @@ typedef struct message_header {
     int32_t segment;               /* results: the segment of the rows */
     int64_t pass;                  /* PASS and its results: pass.number */
     int64_t row, n_row;            /* results: rows [row, row + n_row) of the segment; PASS: n_row of all */
-    int64_t width;                 /* HIDDEN: of a row */
+    int64_t width;                 /* HIDDEN: of a row; SETUP: of the rows that ranks add */
     int64_t n_pass, max_generated; /* SYNC: rows of a pass; generated rows; the least of all ranks */
-    int32_t by_role, streams;      /* SYNC: streams: a rank reads weights for each pass */
+    int64_t n_cell;                /* SYNC: rows of a cell, the least; PASS: those that all ranks take */
+    int32_t by_role, streams;      /* SYNC: streams: a rank reads weights for each pass; PASS: likewise */
     uint64_t n_call, n_byte;       /* bytes of calls, and of the whole body */
 } message_header;
 

@@ -17,6 +17,7 @@ typedef struct shared {
     nib_engine_options options;
     cluster_rank ranks[CLUSTER_MAX_RANK];
     char kv_layers[1024];
+    int64_t width; /* of the residual stream */
     char *model;
     uint64_t content[2];
 } shared;
@@ -55,6 +56,11 @@ static nib_status share_sizes(const engine_core *whole, shared *s, nib_error *er
 
 static nib_status cut(const engine_core *whole, const nib_engine_options *o, const cluster_places *places,
                       cluster_stage *out, nib_error *err) {
+    const int n_block = layout_n_block(whole->layout);
+    for (int i = 0; i < places->n && o->split == NIB_SPLIT_TENSOR; i++) /* the first rank has the head */
+        out[i] = (cluster_stage){0, i == 0 ? n_block : n_block - 1};
+    if (o->split == NIB_SPLIT_TENSOR)
+        return NIB_OK;
     uint64_t caps[CLUSTER_MAX_RANK];
     for (int i = 0; i < places->n; i++) {
         nib_engine_options own = *o;
@@ -88,22 +94,42 @@ static nib_status decide(const char *name, const cluster_places *places, shared 
         status = find_path(whole.path, &s->model, err);
     if (status == NIB_OK && places->over_network)
         status = container_content_hash(whole.container, s->content, err);
+    if (status == NIB_OK)
+        s->width = model_reg_width(whole.m, REG_X);
     core_close(&whole);
     for (int i = 0; i < places->n && status == NIB_OK; i++)
         s->ranks[i] = (cluster_rank){stages[i], places->place[i]};
     return status;
 }
 
+/* Shares of a layer are added in memory that their processes share. */
+static nib_status check_split(const nib_engine_options *o, const cluster_places *places, nib_error *err) {
+    for (int i = 0; i < places->n; i++)
+        if (o->split == NIB_SPLIT_TENSOR && places->place[i].host > 0)
+            return nib_fail(err, NIB_E_USAGE,
+                            "expected devices of one host to share every layer (tensor), found others: hosts "
+                            "can have layers of their own (layer)");
+    return NIB_OK;
+}
+
 static nib_status open_ranks(const char *name, const nib_engine_options *options,
                              const cluster_places *places, shared *s, nib_engine **out, nib_error *err) {
     pipeline *p = NULL;
     nib_engine *e = NULL;
+    NIB_TRY(check_split(options, places, err));
     s->options = *options;
     s->options.backend = places->place[0].backend;
     NIB_TRY(decide(name, places, s, err));
-    const cluster_setup setup = {s->model, s->options, places->n, s->ranks, {s->content[0], s->content[1]}};
+    const cluster_setup setup = {.model = s->model,
+                                 .options = s->options,
+                                 .n_rank = places->n,
+                                 .ranks = s->ranks,
+                                 .content = {s->content[0], s->content[1]},
+                                 .width = s->width};
     NIB_TRY(pipeline_open(&setup, places, &p, err));
-    const engine_internal with = {.stage_first = s->ranks[0].stage.first,
+    const engine_internal with = {.share = {0, pipeline_sums(p) ? places->n : 0},
+                                  .sums = pipeline_sums(p),
+                                  .stage_first = s->ranks[0].stage.first,
                                   .stage_end = s->ranks[0].stage.end,
                                   .gpu = NUM_MAX(places->place[0].gpu, 0)};
     cluster_place_options(&places->place[0], &s->options);
@@ -148,6 +174,9 @@ static nib_status open_place(const char *name, const nib_engine_options *options
 
 nib_status nib_engine_open(const char *name, const nib_engine_options *options, nib_engine **out,
                            nib_error *err) {
+    if (options && options->split == NIB_SPLIT_TENSOR && !options->devices && !options->hosts)
+        log_line(&(logger){options->log, options->user, options->log_details},
+                 "--split-mode tensor has no effect without --devices");
     if (!options || options->vocab_only || (!options->devices && !options->hosts))
         return engine_open_planned(name, options, NULL, out, err);
     NIB_TRY(check_options(options, err));

@@ -5,6 +5,7 @@
 #include "base/num.h"
 #include "cluster/heartbeat.h"
 #include "cluster/inbox.h"
+#include "cluster/shared.h"
 #include "state/kv_calls.h"
 
 #include <pthread.h>
@@ -16,6 +17,8 @@ struct pipeline {
     processes others;
     heartbeat *lives;
     inbox *inbox;
+    shared_sums sums; /* of ranks that share every layer */
+    int64_t n_sent;   /* number of the last part that was sent */
     kv_log *log;
     void *calls; /* not sent yet */
     size_t n_call, cap_call;
@@ -90,27 +93,33 @@ static nib_status gather(pipeline *to, const pass *p, int64_t *n_row, nib_error 
 
 static nib_status send_pass(void *user, const pass *p, backend *by, nib_error *err) {
     pipeline *to = user;
-    const float *stream;
+    const float *stream = NULL;
     int64_t n_row = 0;
     if (is_broken(to))
         return break_off(to, NIB_E_FAILED, err);
     NIB_TRY(gather(to, p, &n_row, err));
-    NIB_TRY(by->kind->read_stream(by, 0, n_row, &stream, err));
+    if (to->sums.of)
+        sums_begin(to->sums.of, p->number);
+    else
+        NIB_TRY(by->kind->read_stream(by, 0, n_row, &stream, err));
     nib_status status = kv_log_take(to->log, &to->calls, &to->cap_call, &to->n_call, err);
     if (status != NIB_OK)
         return break_off(to, status, err);
     const link_part parts[] = {{to->calls, to->n_call},
                                {to->segments, (size_t)p->n_segment * sizeof *to->segments},
                                {to->tokens, message_padded((size_t)n_row * sizeof *to->tokens)},
-                               {stream, (size_t)(n_row * to->stream_width) * sizeof *stream}};
+                               {stream, stream ? (size_t)(n_row * to->stream_width) * sizeof *stream : 0}};
     const message_header head = {.kind = MESSAGE_PASS,
                                  .n_segment = p->n_segment,
                                  .n_best = p->n_best,
                                  .wants = wants(p),
                                  .pass = p->number,
                                  .n_row = n_row,
+                                 .n_cell = to->links.n_cell,
+                                 .streams = to->links.whole,
                                  .n_call = to->n_call};
     to->n_call = 0;
+    to->n_sent = p->number;
     status = message_send(&to->link, head, parts, 4, err);
     return status == NIB_OK ? NIB_OK : break_off(to, status, err);
 }
@@ -166,7 +175,28 @@ static nib_status take_results(void *user, const pass *p, int64_t number, int64_
     return status;
 }
 
+/* Ends a part of ranks that share every layer, after this rank has failed: the others wait for its sums. */
+static nib_status abandon(void *user, int64_t number, nib_status status, nib_error *err) {
+    pipeline *p = user;
+    nib_error theirs = {NIB_OK, ""};
+    if (p->n_sent != number)
+        return status;
+    sums_fail(p->sums.of, number);
+    take_results(p, NULL, number, 0, &theirs);
+    const bool is_cause = theirs.status != NIB_OK && theirs.status != NIB_E_CANCELLED;
+    return is_cause ? nib_fail(err, theirs.status, "%s", theirs.message) : status;
+}
+
 /* ---- its life ---- */
+
+static bool has_ended(void *user) {
+    const pipeline *p = user;
+    return inbox_is_over(p->inbox);
+}
+
+rank_sums *pipeline_sums(const pipeline *p) {
+    return p->sums.of;
+}
 
 static void close_links(void *user) {
     pipeline_close(user);
@@ -186,11 +216,37 @@ void pipeline_close(pipeline *p) {
     link_close(&p->link);
     processes_end(&p->others);
     kv_log_close(p->log);
+    shared_close(&p->sums);
     mem_free(p->calls);
     mem_free(p->segments);
     mem_free(p->tokens);
     pthread_mutex_destroy(&p->lock);
     mem_free(p);
+}
+
+/* What passes do with the other ranks. */
+static step_links links_of(pipeline *p, const cluster_setup *s) {
+    step_links l = {
+        .first = s->ranks[0].stage.first, .end = s->ranks[0].stage.end, .results = take_results, .user = p};
+    if (s->options.split == NIB_SPLIT_TENSOR) {
+        l.receive = send_pass;
+        l.abandon = abandon;
+    } else {
+        l.send = send_pass;
+    }
+    return l;
+}
+
+/* Makes the memory for sums, if there are any, and sends the options. */
+static nib_status set_up(pipeline *p, const cluster_setup *from, nib_error *err) {
+    cluster_setup s = *from;
+    const canceller ended = {has_ended, p};
+    if (s.options.split == NIB_SPLIT_TENSOR) {
+        NIB_TRY(shared_make(&p->sums, s.n_rank, s.width, &ended, err));
+        s.sums = p->sums.path;
+    }
+    const nib_status status = setup_send(&p->link, &s, err);
+    return status == NIB_OK ? NIB_OK : break_off(p, status, err);
 }
 
 nib_status pipeline_open(const cluster_setup *s, const cluster_places *places, pipeline **out,
@@ -204,11 +260,7 @@ nib_status pipeline_open(const cluster_setup *s, const cluster_places *places, p
     int controls[CLUSTER_MAX_RANK];
     p->link = (rank_link){-1, -1, -1};
     pthread_mutex_init(&p->lock, NULL);
-    p->links = (step_links){.first = s->ranks[0].stage.first,
-                            .end = s->ranks[0].stage.end,
-                            .send = send_pass,
-                            .results = take_results,
-                            .user = p};
+    p->links = links_of(p, s);
     nib_status status = kv_log_open(&p->log, err);
     if (status == NIB_OK)
         status = processes_start(&p->others, &how, &p->link, controls, err);
@@ -216,8 +268,8 @@ nib_status pipeline_open(const cluster_setup *s, const cluster_places *places, p
         status = heartbeat_watch(controls, places->n - 1, &p->link, &p->lives, err);
     if (status == NIB_OK)
         status = inbox_open(&p->link, &p->inbox, err);
-    if (status == NIB_OK && (status = setup_send(&p->link, s, err)) != NIB_OK)
-        status = break_off(p, status, err);
+    if (status == NIB_OK)
+        status = set_up(p, s, err);
     if (status == NIB_OK)
         *out = p;
     else
@@ -231,6 +283,7 @@ nib_status pipeline_join(pipeline *p, nib_engine *e, nib_error *err) {
     const message_header head = {.kind = MESSAGE_SYNC,
                                  .n_pass = by->rows.n_pass,
                                  .max_generated = by->max_generated,
+                                 .n_cell = by->rows.n_cell,
                                  .by_role = by->by_role,
                                  .streams = pager_streams(parts.step->pager)};
     message got = {0};
@@ -246,8 +299,10 @@ nib_status pipeline_join(pipeline *p, nib_engine *e, nib_error *err) {
     p->n_vocab = model_hparams(parts.m)->n_vocab;
     const engine_pipeline with = {&p->links, p->log, check_links, close_links, p};
     /* weights that are streamed are read once for all rows */
-    p->links.n_part = by->device == device_host() && !all.streams ? by->rows.n_cell : 0;
-    p->links.n_pass = p->others.n + 1;
+    p->links.n_part = !p->sums.of && by->device == device_host() && !all.streams ? by->rows.n_cell : 0;
+    p->links.n_pass = p->sums.of ? 1 : p->others.n + 1;
+    p->links.n_cell = p->sums.of ? all.n_cell : 0;
+    p->links.whole = p->sums.of && all.streams;
     engine_join(e, &with, all.n_pass, all.max_generated);
     return NIB_OK;
 }

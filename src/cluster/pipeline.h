@@ -18,5 +18,7 @@ nib_status pipeline_open(const cluster_setup *s, const cluster_places *places, p
 nib_status pipeline_join(pipeline *p, nib_engine *e, nib_error *err);
 /* Without an engine: ends the other ranks. NULL is fine. */
 void pipeline_close(pipeline *p);
+/* The sums of ranks that share every layer, for the first one's engine; NULL: there are none. */
+rank_sums *pipeline_sums(const pipeline *p);
 
 #endif

@@ -8,6 +8,7 @@
 #include "cluster/inbox.h"
 #include "cluster/launch.h"
 #include "cluster/setup.h"
+#include "cluster/shared.h"
 #include "engine/engine.h"
 #include "state/kv_calls.h"
 
@@ -23,6 +24,7 @@ typedef struct rank {
     nib_engine *engine;
     engine_parts on;
     step_links links;
+    shared_sums sums; /* of ranks that share every layer */
     kv_repeat *tables;
     segment *segments;
     size_t cap_segment;
@@ -100,11 +102,22 @@ static nib_status check_model(const char *path, const uint64_t want[2], nib_erro
                      (unsigned long long)got[0], (unsigned long long)got[1]);
 }
 
+static bool has_ended(void *user) {
+    const rank *r = user;
+    return inbox_is_over(r->inbox);
+}
+
 static nib_status open_stage(rank *r, const cluster_setup *s, nib_error *err) {
     const cluster_stage stage = s->ranks[r->number].stage;
     const cluster_place *place = &s->ranks[r->number].place;
     const char *path = place->model[0] ? place->model : s->model;
-    const engine_internal with = {.stage_first = stage.first, .stage_end = stage.end};
+    const canceller ended = {has_ended, r};
+    engine_internal with = {.stage_first = stage.first, .stage_end = stage.end};
+    if (s->sums) {
+        NIB_TRY(shared_join(&r->sums, s->sums, r->number, r->n_rank, s->width, &ended, err));
+        with.share = (model_share){r->number, r->n_rank};
+        with.sums = r->sums.of;
+    }
     nib_engine_options options = s->options;
     cluster_place_options(place, &options);
     options.log = r->log;
@@ -116,8 +129,9 @@ static nib_status open_stage(rank *r, const cluster_setup *s, nib_error *err) {
     r->on = engine_parts_of(r->engine);
     r->links = (step_links){.first = stage.first,
                             .end = stage.end,
-                            .receive = take_stream,
-                            .send = is_last(r) ? NULL : send_stream,
+                            .repeats = true,
+                            .receive = r->sums.of ? NULL : take_stream,
+                            .send = r->sums.of || is_last(r) ? NULL : send_stream,
                             .user = r};
     r->on.step->links = &r->links;
     return kv_repeat_open(find_memory, r, &r->tables, err);
@@ -143,6 +157,7 @@ static nib_status synchronise(rank *r, nib_error *err) {
     if (r->failed.status == NIB_OK) {
         const backend *by = r->on.step->backend;
         head.n_pass = NUM_MIN(head.n_pass, by->rows.n_pass);
+        head.n_cell = NUM_MIN(head.n_cell, by->rows.n_cell);
         if (by->max_generated > 0)
             head.max_generated =
                 head.max_generated ? NUM_MIN(head.max_generated, by->max_generated) : by->max_generated;
@@ -249,7 +264,7 @@ static nib_status make_segments(rank *r, nib_error *err) {
 static nib_status run_pass(rank *r, nib_error *err) {
     const message_header *h = &r->got.head;
     const hidden_receiver hidden = {send_hidden, r};
-    const bool results = is_last(r);
+    const bool results = is_last(r) && !r->sums.of;
     const pass p = {.segments = r->segments,
                     .n_segment = h->n_segment,
                     .n_head = r->on.step->backend->rows.n_head,
@@ -282,6 +297,38 @@ static nib_status take_pass(rank *r, nib_error *err) {
     return message_send(&r->link, done, NULL, 0, err);
 }
 
+/* The error of the ranks so far, or this rank's, if they have failed because of another only. */
+static void add_error(const rank *r, message_header *head, const nib_error *own) {
+    if (head->error.status == NIB_E_CANCELLED && own->status != NIB_OK)
+        head->error.status = NIB_OK;
+    put_error(r, head, own);
+}
+
+/* The same for a rank that shares every layer: all compute at the same time. */
+static nib_status share_pass(rank *r, nib_error *err) {
+    nib_error why = {NIB_OK, ""};
+    const int64_t number = r->got.head.pass;
+    if (!is_last(r))
+        NIB_TRY(message_send(&r->link, r->got.head, &(link_part){r->got.body, r->got.head.n_byte}, 1, err));
+    if (r->failed.status == NIB_OK)
+        kv_repeat_calls(r->tables, r->in.calls, r->got.head.n_call, &r->failed);
+    r->links.n_cell = r->got.head.n_cell;
+    r->links.whole = r->got.head.streams;
+    sums_begin(r->sums.of, number);
+    if (r->failed.status == NIB_OK)
+        (void)(make_segments(r, &r->failed) || run_pass(r, &why));
+    if (r->failed.status != NIB_OK || why.status != NIB_OK)
+        sums_fail(r->sums.of, number);
+    message_header done = {.kind = MESSAGE_DONE, .pass = number};
+    if (r->number > 1) {
+        NIB_TRY(inbox_take(r->inbox, number, &r->got, NULL, err));
+        done = r->got.head;
+    }
+    add_error(r, &done, &r->failed);
+    add_error(r, &done, &why);
+    return message_send(&r->link, done, NULL, 0, err);
+}
+
 static nib_status take(rank *r, nib_error *err) {
     switch (r->got.head.kind) {
     case MESSAGE_SETUP: return set_up(r, err);
@@ -291,7 +338,7 @@ static nib_status take(rank *r, nib_error *err) {
             break;
         NIB_TRY(
             message_read_pass(&r->got, r->engine ? (size_t)model_reg_width(r->on.m, REG_X) : 0, &r->in, err));
-        return take_pass(r, err);
+        return r->sums.of ? share_pass(r, err) : take_pass(r, err);
     default: break;
     }
     return nib_fail(err, NIB_E_FAILED, "expected a message for a rank, found kind %d", r->got.head.kind);
@@ -332,6 +379,7 @@ nib_status nib_rank_serve(const char *connections, nib_log_fn log, void *user, n
     link_close(&r.link);
     kv_repeat_close(r.tables);
     nib_engine_close(r.engine);
+    shared_close(&r.sums);
     mem_free(r.segments);
     message_clear(&r.got);
     return status == NIB_E_IO ? NIB_OK : status; /* a neighbour's end is the first rank's to report */

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { N_TEXT = 5 };
+enum { N_TEXT = 6 };
 
 /* The texts of the options that ranks need. */
 static void texts_of(cluster_setup *s, const char **out[N_TEXT]) {
@@ -15,6 +15,7 @@ static void texts_of(cluster_setup *s, const char **out[N_TEXT]) {
     out[2] = &s->options.kv_layers;
     out[3] = &s->options.backend;
     out[4] = &s->options.kernels;
+    out[5] = &s->sums;
 }
 
 nib_status setup_send(const rank_link *to, const cluster_setup *from, nib_error *err) {
@@ -45,7 +46,7 @@ nib_status setup_send(const rank_link *to, const cluster_setup *from, nib_error 
                                {s.ranks, (size_t)s.n_rank * sizeof *s.ranks},
                                {s.content, sizeof s.content},
                                {all, n_byte}};
-    const message_header head = {.kind = MESSAGE_SETUP, .rank = 1, .n_segment = s.n_rank};
+    const message_header head = {.kind = MESSAGE_SETUP, .rank = 1, .n_segment = s.n_rank, .width = s.width};
     const nib_status status = message_send(to, head, parts, 4, err);
     mem_free(all);
     return status;
@@ -61,6 +62,7 @@ nib_status setup_read(const message *m, cluster_setup *out, nib_error *err) {
                         (unsigned long long)m->head.n_byte);
     memcpy(&out->options, m->body, sizeof out->options);
     out->n_rank = m->head.n_segment;
+    out->width = m->head.width;
     out->ranks = (const cluster_rank *)(const void *)(m->body + sizeof out->options);
     memcpy(out->content, m->body + sizeof out->options + ranks, sizeof out->content);
     texts_of(out, texts);

@@ -17,6 +17,8 @@ typedef struct cluster_setup {
     int n_rank;
     const cluster_rank *ranks;
     uint64_t content[2]; /* of the model's files (container_content_hash), for other hosts */
+    const char *sums; /* of ranks that share every layer: the path of their memory (shared.h); NULL: none */
+    int64_t width;    /* of the rows that they add */
 } cluster_setup;
 
 /* Sends it to rank 1. */

@@ -75,6 +75,8 @@ nib_status core_begin(engine_core *e, const char *name, const engine_internal *i
     e->expanded = internal->expanded;
     e->stage_first = internal->stage_first;
     e->stage_end = internal->stage_end;
+    e->share = internal->share;
+    e->sums = internal->sums;
     if (p)
         NIB_TRY(core_blame_plan(&e->requested,
                                 settings_take_plan(&e->resolved, p, &e->requested, &e->log, err), err));
@@ -107,7 +109,7 @@ static nib_status open_model(engine_core *e, const container_visitor *vocabulary
         return container_open_headers(e->path, &e->log, vocabulary, &e->container, err);
     const unsigned form = (e->kind->no_integer_zeros ? MODEL_WIDE : 0) |
                           (e->kind->no_latents || e->expanded ? MODEL_EXPANDED : 0);
-    NIB_TRY(model_open_headers(e->path, &e->log, vocabulary, form, &e->m, err));
+    NIB_TRY(model_open_share(e->path, &e->log, vocabulary, form, e->share, &e->m, err));
     e->container = model_files(e->m);
     model_set_stage(e->m, e->stage_first, e->stage_end);
     return check_ops(e, err);
@@ -174,7 +176,8 @@ backend_setup core_backend_setup(const engine_core *e, int n_thread) {
                        .k_chunk = e->resolved.k_chunk,
                        .n_sequence = e->resolved.n_sequence,
                        .n_ctx = e->resolved.n_ctx,
-                       .residuals = e->residuals};
+                       .residuals = e->residuals,
+                       .sums = e->sums};
     for (int b = 0; e->resolved.act_bits && b < model_n_block(e->m); b++)
         s.a16 = s.a16 || e->resolved.act_bits[b] == 16;
     return s;

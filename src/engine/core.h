@@ -38,6 +38,8 @@ typedef struct engine_core {
     const backend_kind *kind;   /* the chosen kind of back end */
     bool kind_is_auto;          /* nobody named it: a model that it cannot compute is left to the processor */
     int stage_first, stage_end; /* engine_internal's */
+    model_share share;          /* engine_internal's */
+    rank_sums *sums;            /* engine_internal's */
     bool expanded;              /* engine_internal's */
     device *disk;               /* of keys and values (kv_formats.on_disk); NULL: none are there */
     pool *threads;

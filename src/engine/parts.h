@@ -25,6 +25,8 @@ typedef struct engine_internal {
     int64_t n_row;    /* rows of a pass, for any context; 0: the options' n_batch */
     bool expanded;    /* latent attention as for back ends that lack its products (MODEL_EXPANDED) */
     int stage_first, stage_end; /* of a pipeline (model/stage.h); end 0: all blocks */
+    model_share share;          /* of a rank that shares every layer with others */
+    rank_sums *sums;            /* over those ranks; NULL: there are none */
     int gpu;                    /* number of the GPU among those that CUDA shows */
     bool keep_nothing;          /* every page of the weights is streamed, even if it would fit */
     /* RAM that will be charged later, instead of a session's; NULL: a session's. `parts` has no `step`

@@ -27,6 +27,7 @@
 #include "base/thread.h"
 #include "exec/probe.h"
 #include "exec/residuals.h"
+#include "exec/sums.h"
 #include "exec/trace.h"
 #include "kernels/logit_change.h"
 #include "kernels/kernel_map.h"
@@ -55,6 +56,7 @@ typedef struct backend_setup {
     int n_sequence;          /* maximum number of sequences that decode together; 0: one */
     int64_t n_ctx;           /* positions of one; 0: unknown */
     const residual_use *residuals; /* not NULL if k_chunk > 0, unless only sizes are computed */
+    rank_sums *sums; /* over the ranks that share the model's layers; NULL: the model is whole */
     bool whole_head; /* all logits are computed, without estimates that find the largest (cpu/best.h) */
     bool sketch;    /* a device makes a sketch of the head whenever it can, not only if it is worth the memory
                        (exec/shortlist.h) */

@@ -90,6 +90,7 @@ static nib_status steps(const loop *l, visits list, nib_error *err) {
 
 static visits visits_of(const stepper *s, const pass *p) {
     const int n_block = model_n_block(s->m);
+    const int64_t n_cell = s->links ? s->links->n_cell : 0;
     const bool looked_at = p->probe || p->change || p->enter;
     return (visits){.next = visits_by_block,
                     .n_block = n_block,
@@ -100,10 +101,10 @@ static visits visits_of(const stepper *s, const pass *p) {
                     .left_out = p->change ? p->change->left_out : NULL,
                     .segments = p->segments,
                     .n_segment = p->n_segment,
-                    .n_cell = s->backend->rows.n_cell,
+                    .n_cell = n_cell ? n_cell : s->backend->rows.n_cell,
                     .n_head = p->logits ? 1 : p->n_head,
                     /* streamed pages are read once for all rows of a block */
-                    .whole = looked_at || pager_streams(s->pager),
+                    .whole = looked_at || pager_streams(s->pager) || (s->links && s->links->whole),
                     .apart = looked_at || p->apart,
                     .by_role = s->backend->by_role,
                     .cut = s->backend->cut,
@@ -129,7 +130,7 @@ static nib_status check_stage(const pass *p, nib_error *err) {
 
 /* Whether passes prepare the tables. Ranks after the first one repeat its calls instead. */
 static bool has_tables(const stepper *s) {
-    return !s->links || !s->links->receive;
+    return !s->links || !s->links->repeats;
 }
 
 static nib_status reach(const pass *p, nib_error *err) {
@@ -200,7 +201,9 @@ static nib_status run_parts(stepper *s, const pass *p, step_parts *out, nib_erro
     for (int64_t row = 0; row < n; row += out->n_row, out->n++) {
         pass part;
         NIB_TRY(make_part(s, p, row, NUM_MIN(out->n_row, n - row), &part, err));
-        NIB_TRY(run_rows(s, &part, err));
+        const nib_status status = run_rows(s, &part, err);
+        if (status != NIB_OK)
+            return s->links->abandon ? s->links->abandon(s->links->user, part.number, status, err) : status;
     }
     return NIB_OK;
 }

@@ -11,17 +11,26 @@
 
 struct pass;
 
-/* The other stages of a pipeline, as one of them sees them. Both functions are called inside a pass of the
- * back end, and may read and write the residual stream of all its rows. */
+/* The other ranks of a model, as one of them sees them: the stages of a pipeline, or ranks that share every
+ * layer and compute each pass at the same time. The first two functions are called inside a pass of the back
+ * end, and may read and write the residual stream of all its rows. */
 typedef struct step_links {
     int first, end; /* this stage's blocks (model/stage.h) */
     int64_t n_part; /* rows after which a pass goes on to the next stage: these compute at the same time.
                        0: all of them */
     int n_pass;     /* passes that may have begun at the same time; 0: one */
-    /* Before the first block: writes the stream that the stages before have left. NULL: there are none. */
+    bool repeats;   /* this is not the first rank: it repeats the calls of page tables, and prepares none */
+    bool whole;     /* visits as if weights were streamed, as another rank's are, and of so many rows; 0: */
+    int64_t n_cell; /* the back end's. So ranks that share layers visit alike */
+    /* Before the first block: writes the stream that the stages before have left, or sends the pass to the
+     * ranks that share the layers. NULL: nothing. */
     nib_status (*receive)(void *user, const struct pass *p, backend *by, nib_error *err);
     /* After the last block: passes the stream on. NULL: no stage follows. */
     nib_status (*send)(void *user, const struct pass *p, backend *by, nib_error *err);
+    /* The first of ranks that share layers has failed in part `number`, which perhaps it has sent: ends it on
+     * the others. *err has this rank's error, or becomes that of the rank because of which it failed. Returns
+     * the status. NULL: a part that has failed was not sent. */
+    nib_status (*abandon)(void *user, int64_t number, nib_status status, nib_error *err);
     /* After a part of a pass, of the first stage: waits for the results of the last one, and gives them to
      * the pass's receivers. number: the part's; row: its first row in the pass; p NULL: they are dropped.
      * NULL: this is not the first stage. */

@@ -215,6 +215,7 @@ void build_attention(builder *p, int layer, reg in) {
     if (pads)
         emit_copy(p, narrow, REG_A, shape->n_head, v, d, 0, v, 0);
     emit_linear(p, SLOT_O, REG_O, pads ? narrow : REG_A);
+    emit_reduce(p, REG_O, hp->d_model);
     emit_scale(p, REG_O, hp->d_model, hp->attn_out_scale);
     if (builder_has(p, SLOT_ATTN_POST_NORM))
         emit_norm(p, SLOT_ATTN_POST_NORM, REG_O, REG_O, hp->d_model, 1);

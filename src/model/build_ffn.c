@@ -139,6 +139,7 @@ static void dense(builder *p, int layer, reg in) {
         o->cost.macs = (uint64_t)d_ff;
     }
     emit_linear(p, SLOT_DOWN, REG_O, REG_U);
+    emit_reduce(p, REG_O, c->hp.d_model);
     emit_scale(p, REG_O, c->hp.d_model, c->hp.down_scale);
 }
 

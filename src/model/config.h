@@ -69,7 +69,7 @@ typedef struct config {
                              sliding layers; [2], [3]: the entries of layers that choose, and that do not */
     int n_rope;
     const uint8_t *layer;          /* [n_layer] of LAYER_* */
-    const layer_shape *shape;      /* [n_layer] */
+    layer_shape *shape;            /* [n_layer]; of this rank's share (share.c) */
     const float (*xielu)[XIELU_N]; /* [n_layer], as in the file, if act is ACT_XIELU; otherwise NULL */
 } config;
 

@@ -67,6 +67,11 @@ void emit_sum(builder *p, reg to, reg more, int64_t width, double value) {
     o->cost.macs = (uint64_t)width;
 }
 
+void emit_reduce(builder *p, reg r, int64_t width) {
+    if (p->m->share.n > 1)
+        emit(p, OP_REDUCE, r, r, width, width)->cost.macs = (uint64_t)(width * p->m->share.n);
+}
+
 void emit_rope(builder *p, reg r, int64_t n_head, int64_t d_head, int table) {
     const config *c = &p->m->cfg;
     int64_t width = n_head * d_head;
@@ -146,6 +151,7 @@ const char *op_name(op_kind kind) {
         [OP_CONNECT] = "connect",
         [OP_POOL] = "pool",
         [OP_SELECT] = "select",
+        [OP_REDUCE] = "reduce",
     };
     return kind >= 0 && kind < OP_COUNT ? names[kind] : "?";
 }

@@ -23,7 +23,8 @@ struct model {
     int n_site;                 /* inputs of products (sites.h) in the blocks made so far */
     bool expanded;              /* latent attention has keys and values of all heads */
     int stage_first, stage_end; /* stage.h; end 0: there is none */
-    bool wide;                  /* formats without integer zeros (pack_widen) */
+    model_share share;
+    bool wide; /* formats without integer zeros (pack_widen) */
 };
 
 enum { BLOCK_MAX_WEIGHT = 64 };
@@ -50,6 +51,12 @@ int mixer_parts(mixer_kind mixer, const slot_id **out);
 /* Finds and checks every tensor of the part's slots. For PART_HEAD, `embed` is the embedding block (a tied
  * head). */
 nib_status tensors_bind(model *m, block_part part, int layer, const block *embed, bound *out, nib_error *err);
+
+/* Cuts a layer's bound weights and its shape to this rank's share (share.h); nothing happens if the model is
+ * whole. NIB_E_USAGE names what cannot be cut, and why. */
+nib_status share_cut(model *m, int layer, bound *b, nib_error *err);
+
+void share_advice(bound *b); /* makes weight.n8 that of the share's inputs */
 
 /* Reports the tensors that no weight uses: in a layer they are an error, elsewhere a log line. */
 nib_status tensors_check_unused(const model *m, const logger *log, nib_error *err);

@@ -89,7 +89,7 @@ reg model_declare_reg(model *m, const char *name) {
 /* Bytes of one weight's pieces in the files. */
 static uint64_t file_bytes(const weight *w) {
     uint64_t sum = 0, row = 0;
-    if (w->shared_block >= 0 || !type_row_bytes(w->type, w->vector ? 1 : w->k, &row))
+    if (w->shared_block >= 0 || !type_row_bytes(w->type, w->vector ? 1 : weight_file_k(w), &row))
         return 0;
     for (int i = 0; i < w->n_piece; i++)
         sum += (uint64_t)w->pieces[i].n_row * row;
@@ -155,12 +155,15 @@ static nib_status make_block(model *m, int i, block_part part, int layer, bound 
     if (to->name == NULL)
         return nib_fail_nomem(err, sizeof name, "a block's name");
     NIB_TRY(tensors_bind(m, part, layer, &m->blocks[0], b, err));
+    if (part == PART_LAYER)
+        NIB_TRY(share_cut(m, layer, b, err));
     int n_op = build_program(m, part, layer, b, ops);
     cost_program(m->blocks, b->weights, ops, n_op);
     for (int k = 0; k < n_op; k++)
         model_place_state(m, &ops[k]);
     fuse_program(ops, n_op);
     sites_take_advice(m, ops, n_op, b->weights);
+    share_advice(b);
     return keep_block(m, to, b, ops, n_op, err);
 }
 
@@ -275,12 +278,13 @@ static nib_status read_model(model *m, const logger *log, nib_error *err) {
     return tensors_check_unused(m, log, err);
 }
 
-nib_status model_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
-                              unsigned form, model **out, nib_error *err) {
+nib_status model_open_share(const char *path, const logger *log, const container_visitor *vocabulary,
+                            unsigned form, model_share share, model **out, nib_error *err) {
     model *m = mem_calloc(1, sizeof *m);
     if (m == NULL)
         return nib_fail_nomem(err, sizeof *m, "a model");
     arena_init(&m->mem);
+    m->share = share;
     m->wide = form & MODEL_WIDE;
     m->expanded = form & MODEL_EXPANDED;
     name_registers(m);
@@ -296,6 +300,11 @@ nib_status model_open_headers(const char *path, const logger *log, const contain
     }
     *out = m;
     return NIB_OK;
+}
+
+nib_status model_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
+                              unsigned form, model **out, nib_error *err) {
+    return model_open_share(path, log, vocabulary, form, (model_share){0}, out, err);
 }
 
 nib_status model_open(const char *path, const logger *log, model **out, nib_error *err) {

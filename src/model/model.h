@@ -31,8 +31,10 @@ typedef struct weight_piece {
 /* One resident matrix or vector: the rows of its pieces, one under the other. So loading splits fused
  * projections (or fuses split ones) and reorders interleaved rows, and kernels need not know. */
 typedef struct weight {
-    const char *name; /* slot, as in the descriptor: "q", "attn_norm", ... */
-    int64_t n, k;     /* rows (outputs) and columns; a vector is [1, k] in f32 */
+    const char *name;          /* slot, as in the descriptor: "q", "attn_norm", ... */
+    int64_t n, k;              /* rows (outputs) and columns; a vector is [1, k] in f32 */
+    int64_t k_file, first_col; /* of a matrix: the file's rows have k_file columns, of which this one has k
+                                  from first_col on (share.c); k_file 0: all */
     int64_t n_expert; /* > 1: a stack of the matrices of this many experts, n / n_expert rows each; packed,
                          each begins at a page (page_layout.h) */
     type_id type;     /* of the pieces, all of one type */
@@ -60,6 +62,10 @@ typedef struct weight {
     int shared_index;
 } weight;
 
+/* Columns of a matrix's rows in the file. */
+static inline int64_t weight_file_k(const weight *w) {
+    return w->k_file ? w->k_file : w->k;
+}
 static inline bool weight_is_second(const weight *w) {
     return w->over.bits > 0;
 }
@@ -90,6 +96,13 @@ enum { MODEL_WIDE = 1, MODEL_EXPANDED = 2 };
 /* The same without the vocabulary (container_open_headers). form: of the flags above. */
 nib_status model_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
                               unsigned form, model **out, nib_error *err);
+/* The same for one rank of several that share every layer (share.c). NIB_E_USAGE names a layer that cannot be
+ * shared, or not by so many. */
+typedef struct model_share {
+    int rank, n; /* n 0 or 1: the whole model */
+} model_share;
+nib_status model_open_share(const char *path, const logger *log, const container_visitor *vocabulary,
+                            unsigned form, model_share share, model **out, nib_error *err);
 void model_close(model *m); /* NULL is fine */
 
 const char *model_arch(const model *m); /* the descriptor's name */

@@ -73,6 +73,7 @@ typedef enum op_kind {
     OP_EXPERTS, /* out = in . w[e]^T + b[e] for the chosen experts e = in2 (u.experts) */
     OP_GROUPS,  /* out part g = in part g . w[g]^T for all n_expert groups; w[g] are n rows of w */
     OP_SPREAD,  /* out part g = in part g . w[g] for all n_expert groups; w[g] are k rows of w */
+    OP_REDUCE,  /* out = in, added over all ranks in their order (exec/sums.h), in place */
     OP_COUNT
 } op_kind;
 

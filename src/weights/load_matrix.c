@@ -104,7 +104,6 @@ static nib_status load(work *k, const layout *lay, pool *threads, nib_error *err
 nib_status load_matrix(const layout *lay, const weight *w, void *dst, pool *threads, ledger *l,
                        const canceller *cancel, uint64_t *n_read, nib_error *err) {
     const uint64_t staging = load_matrix_bytes(lay, pool_size(threads));
-    uint64_t row = 0;
     work k = {.w = w, .dst = dst, .cancel = cancel};
     k.list = (load_list){.next = next_rows, .finished = finished, .user = &k};
     NIB_TRY(ledger_charge(l, PLACE_RAM, NIB_OWNER_STAGING, staging, err));
@@ -112,7 +111,6 @@ nib_status load_matrix(const layout *lay, const weight *w, void *dst, pool *thre
     const nib_status status = load(&k, lay, threads, err);
     pthread_mutex_destroy(&k.lock);
     ledger_release(l, PLACE_RAM, NIB_OWNER_STAGING, staging);
-    type_row_bytes(w->type, w->k, &row);
-    *n_read = row * (uint64_t)w->n;
+    *n_read = loader_row_bytes(w) * (uint64_t)w->n;
     return status;
 }

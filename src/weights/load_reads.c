@@ -45,8 +45,8 @@ static bool add_run(load_reads *r, load_read run) {
 
 bool load_reads_add(load_reads *r, const weight *w, int64_t first, int64_t n_row) {
     int64_t row, left;
-    uint64_t each;
-    if (w->transposed || w->vector || !type_row_bytes(w->type, w->k, &each))
+    const uint64_t each = loader_row_bytes(w);
+    if (w->transposed || w->vector)
         return false;
     for (int64_t i = 0; i < n_row; i += left) {
         const weight_piece *p = loader_piece(w, first + i, &row, &left);
@@ -95,15 +95,14 @@ static const uint8_t *place_in(const load_reads *r, int which, uint64_t at, cons
 void load_reads_pack(const load_reads *r, const weight *w, int64_t first, int64_t n_row,
                      const load_target *to, const uint8_t *buffer, const load_buffer *b) {
     const void *rows[LOADER_MAX_ROWS];
-    uint64_t each = 0;
+    const uint64_t each = loader_row_bytes(w), skipped = loader_skipped_bytes(w);
     int64_t row, left;
-    type_row_bytes(w->type, w->k, &each);
     for (int64_t i = 0; i < n_row; i += left) {
         const weight_piece *p = loader_piece(w, first + i, &row, &left);
         left = NUM_MIN(left, n_row - i);
         const uint8_t *at = place_in(r, p->tensor->file, p->tensor->offset + (uint64_t)row * each, buffer);
         for (int64_t j = 0; j < left; j++)
-            rows[i + j] = at + (uint64_t)j * each;
+            rows[i + j] = at + (uint64_t)j * each + skipped;
     }
     loader_pack_rows(w, rows, 0, n_row, to, b);
 }

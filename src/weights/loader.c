@@ -120,7 +120,14 @@ nib_status loader_check_unchanged(const loader *ld, nib_error *err) {
 
 uint64_t loader_row_bytes(const weight *w) {
     uint64_t bytes = 0;
-    type_row_bytes(w->type, w->vector ? 1 : w->k, &bytes);
+    type_row_bytes(w->type, w->vector ? 1 : w->transposed ? w->k : weight_file_k(w), &bytes);
+    return bytes;
+}
+
+uint64_t loader_skipped_bytes(const weight *w) {
+    uint64_t bytes = 0;
+    if (!w->vector && !w->transposed)
+        type_row_bytes(w->type, w->first_col, &bytes);
     return bytes;
 }
 
@@ -268,7 +275,7 @@ void loader_pack_rows(const weight *w, const void *const *rows, int64_t at, int6
 void loader_pack(const weight *w, int64_t first, int64_t n_row, const load_target *to,
                  const load_extent *from, const uint8_t *raw, const load_buffer *b) {
     const void *rows[LOADER_MAX_ROWS];
-    const uint64_t each = loader_row_bytes(w);
+    const uint64_t each = loader_row_bytes(w), skipped = loader_skipped_bytes(w);
     int64_t row, left;
     float *out = to->dst;
     for (int64_t i = 0; i < n_row; i += left) {
@@ -278,7 +285,7 @@ void loader_pack(const weight *w, int64_t first, int64_t n_row, const load_targe
         if (w->vector)
             type_get(w->type)->dequantize(at, out + i, left);
         for (int64_t j = 0; j < left && !w->vector; j++)
-            rows[i + j] = at + (uint64_t)j * each;
+            rows[i + j] = at + (uint64_t)j * each + skipped;
     }
     if (w->vector)
         change_vector(w, out);
@@ -302,7 +309,7 @@ static nib_status read_scattered(const loader *ld, const weight *w, int64_t firs
             NIB_TRY(file_read_at(ld->files[p->tensor->file].f, b->raw + at,
                                  p->tensor->offset + (uint64_t)row * each, (uint64_t)left * each, err));
         for (int64_t j = 0; j < left; j++)
-            rows[i + j] = b->raw + at + (uint64_t)j * each;
+            rows[i + j] = b->raw + at + (uint64_t)j * each + loader_skipped_bytes(w);
         at += (uint64_t)left * each;
     }
     return NIB_OK;
@@ -322,9 +329,10 @@ static nib_status read_columns(const loader *ld, const weight *w, int64_t first,
         left = NUM_MIN(left, n_row - i);
         int64_t n_col = p->tensor->shape[1];
         for (int64_t r = 0; r < w->k; r++)
-            NIB_TRY(file_read_at(
-                container_file(ld->c, p->tensor->file), b->raw + (uint64_t)(r * n_row + i) * elem,
-                p->tensor->offset + (uint64_t)(r * n_col + col) * elem, (uint64_t)left * elem, err));
+            NIB_TRY(file_read_at(container_file(ld->c, p->tensor->file),
+                                 b->raw + (uint64_t)(r * n_row + i) * elem,
+                                 p->tensor->offset + (uint64_t)((w->first_col + r) * n_col + col) * elem,
+                                 (uint64_t)left * elem, err));
     }
     return NIB_OK;
 }

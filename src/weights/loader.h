@@ -63,6 +63,9 @@ nib_status loader_check_vector(const weight *w,
  */
 uint64_t loader_row_bytes(const weight *w);
 
+/* Bytes of a row in the file before the first column of the matrix. */
+uint64_t loader_skipped_bytes(const weight *w);
+
 /* The piece that contains row r of w (NULL: none), the row's index in the piece's tensor, and the number of
  * rows of the piece from r on. */
 const weight_piece *loader_piece(const weight *w, int64_t r, int64_t *row_in_tensor, int64_t *n_left);

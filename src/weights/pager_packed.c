@@ -52,6 +52,8 @@ static bool add_packer(XXH3_state_t *h, const weight *w) {
 static void add_weight(XXH3_state_t *h, const weight *w) {
     const int64_t numbers[] = {w->n, w->k, w->type, w->vector, w->transposed, w->n_piece};
     add(h, numbers, sizeof numbers);
+    if (w->k_file)
+        add(h, &w->first_col, sizeof w->first_col);
     add(h, &w->format, sizeof w->format);
     add(h, &w->add, sizeof w->add);
     add(h, &w->over, sizeof w->over);

@@ -1,5 +1,5 @@
 """Batches on several ranks: the answers of one process; a killed rank ends the run with a clear error, and the same
-command continues. cluster-checks.py NIBBLE MODEL FOLDER"""
+command continues. cluster-checks.py NIBBLE MODEL FOLDER DEVICES [OPTION...]: DEVICES are the most ranks"""
 import json
 import os
 import signal
@@ -10,7 +10,10 @@ import time
 
 from server import Server
 
-nibble, model, folder = sys.argv[1:]
+nibble, model, folder, most = sys.argv[1:5]
+split = sys.argv[5:]
+last = most.count(",") # the number of the last rank
+lists = ["cpu,cpu", most] if last > 1 else [most]
 failed = False
 
 
@@ -34,7 +37,8 @@ def answers(path):
         return {d["custom_id"]: d["response"]["body"]["choices"][0]["text"] for d in map(json.loads, f)}
 
 
-def batch(out, *more, **how):
+def batch(out, devices, *more, **how):
+    more = list(more) + (["--devices", devices] + split if devices else [])
     return subprocess.Popen([nibble, "batch", model, "-o", out, "-c", "160", "-np", "5", *more],
                             stderr=subprocess.PIPE, text=True, **how)
 
@@ -49,12 +53,12 @@ def ranks_of(process):
 
 
 # A rank that is stopped closes nothing. The wait for it overlaps with the other checks.
-stopped = batch(folder + "/stopped", "-i", "-", "--devices", "cpu,cpu,cpu", stdin=subprocess.PIPE)
+stopped = batch(folder + "/stopped", most, "-i", "-", stdin=subprocess.PIPE)
 stopped.stdin.write(line(0))
 stopped.stdin.flush()
 while not (os.path.exists(folder + "/stopped") and os.path.getsize(folder + "/stopped")):
     time.sleep(0.01)
-os.kill(ranks_of(stopped)[1], signal.SIGSTOP)
+os.kill(ranks_of(stopped)[-1], signal.SIGSTOP)
 stopped_at = time.monotonic()
 stopped.stdin.write(line(1))
 stopped.stdin.flush()
@@ -65,20 +69,18 @@ waits.start()
 requests = os.path.join(folder, "requests")
 with open(requests, "w") as f:
     f.writelines(line(i) for i in range(16))
-for devices in ["", "cpu,cpu", "cpu,cpu,cpu"]:
-    more = ["--devices", devices] if devices else []
-    if devices == "cpu,cpu,cpu":
-        more += ["--cache-size", "256"] # answers are preempted
-    p = batch(folder + "/out" + devices, "-i", requests, *more)
+for devices in [""] + lists:
+    more = ["--cache-size", "256"] if devices == most else [] # answers are preempted
+    p = batch(folder + "/out" + devices, devices, "-i", requests, *more)
     said = p.communicate()[1]
     check("a batch on %s ends well" % (devices or "one process"), p.returncode == 0, said)
 want = answers(folder + "/out")
-for devices in ["cpu,cpu", "cpu,cpu,cpu"]:
+for devices in lists:
     check("its answers on %s are those of one process" % devices, answers(folder + "/out" + devices) == want)
 
 # The input stays open, so the rank dies while the batch runs.
 out = folder + "/killed"
-p = batch(out, "-i", "-", "--devices", "cpu,cpu,cpu", stdin=subprocess.PIPE)
+p = batch(out, most, "-i", "-", stdin=subprocess.PIPE)
 p.stdin.write(line(0))
 p.stdin.flush()
 until = time.monotonic() + 20
@@ -88,15 +90,15 @@ others = ranks_of(p)
 os.kill(others[-1], signal.SIGKILL)
 begun = time.monotonic()
 said = p.communicate("".join(line(i) for i in range(1, 16)))[1]
-check("a killed rank is named", p.returncode == 1 and "rank 2" in said and "signal 9" in said, said)
+check("a killed rank is named", p.returncode == 1 and "rank %d" % last in said and "signal 9" in said, said)
 check("within seconds", time.monotonic() - begun < 5, time.monotonic() - begun)
-check("no process is left", len(others) == 2 and not any(os.path.exists("/proc/%d" % i) for i in others), others)
-p = batch(out, "-i", requests, "--devices", "cpu,cpu")
+check("no process is left", len(others) == last and not any(os.path.exists("/proc/%d" % i) for i in others), others)
+p = batch(out, "cpu,cpu", "-i", requests)
 said = p.communicate()[1]
 check("the same batch continues on other ranks", p.returncode == 0 and "answered before" in said, said)
 check("no line is lost", answers(out) == want)
 
-s = Server(nibble, model, "--devices", "cpu,cpu", "-c", "160")
+s = Server(nibble, model, "--devices", "cpu,cpu", *split, "-c", "160")
 ask = {"prompt": "a", "max_tokens": 4, "ignore_eos": True, "temperature": 0}
 first = s.post("/v1/completions", ask)[1]["choices"][0]["text"]
 os.kill(ranks_of(s.child)[0], signal.SIGKILL)
@@ -108,6 +110,6 @@ check("and ends well", code == 0 and "opened again" in said, said)
 
 waits.join()
 said, seconds = ended[0]
-check("a stopped rank is named", stopped.returncode == 1 and "rank 2" in said and "no sign of life" in said, said)
+check("a stopped rank is named", stopped.returncode == 1 and "rank %d" % last in said and "no sign of life" in said, said)
 check("after the time without a sign of life", seconds < 8, seconds)
 sys.exit(failed)

@@ -327,6 +327,21 @@ static nib_status carry(const walk *w, const op *o, nib_error *err) {
     return NIB_OK;
 }
 
+/* ---- ranks that share layers ---- */
+
+static nib_status reduce(const walk *w, const op *o, nib_error *err) {
+    rank_sums *s = w->c->setup.sums;
+    const uint64_t now = sums_now(s), tag = (uint64_t)w->c->run.visit.block << 32 | (uint64_t)w->row;
+    float *out = at(w, o->out);
+    memcpy(sums_own(s, now), at(w, o->in), (size_t)o->n * sizeof *out);
+    sums_publish(s, now, tag);
+    NIB_TRY(sums_wait(s, now, tag, err));
+    memcpy(out, sums_of(s, now, 0), (size_t)o->n * sizeof *out);
+    for (int rank = 1; rank < sums_n_rank(s); rank++)
+        w->c->ref->add(out, sums_of(s, now, rank), 1, out, o->n);
+    return NIB_OK;
+}
+
 /* ---- one op ---- */
 
 static nib_status run_op(const walk *w, const op *o, nib_error *err) {
@@ -335,6 +350,7 @@ static nib_status run_op(const walk *w, const op *o, nib_error *err) {
                 *z = o->in3 == REG_NONE ? NULL : at(w, o->in3);
     float *out = at(w, o->out);
     switch (o->kind) {
+    case OP_REDUCE: return reduce(w, o, err);
     case OP_EMBED:
     case OP_EMBED_POS: return embed(w, o, err);
     case OP_ATTENTION: return attend(w, o, err);

@@ -37,6 +37,7 @@ static nib_status cpu_open(const backend_setup *s, backend **out, nib_error *err
                          .fuse = s->fuse,
                          .sliced = s->sliced,
                          .residuals = s->residuals,
+                         .sums = s->sums,
                          .best = &c->best,
                          .on_disk = &c->on_disk};
     const nib_status status = choices_open(&c->choices, s->layout, s->kernels, kernels, s->act_bits, err);

@@ -26,7 +26,7 @@ void worker_charge(worker *w) {
     w->since = now;
 }
 
-static void wait_at_barrier(worker *w) {
+void worker_barrier(worker *w) {
     double start = 0;
     if (w->trace) {
         worker_charge(w);
@@ -50,7 +50,7 @@ void worker_enter(worker *w, const access *list, int n) {
         wait = wait || (a->write && clash(w->seen.read[a->resource], a->split));
     }
     if (wait)
-        wait_at_barrier(w);
+        worker_barrier(w);
     for (int i = 0; i < n; i++) {
         const access *a = &list[i];
         if (a->resource == REG_NONE)
@@ -85,6 +85,7 @@ static int run_op(worker *w, const op *o) {
     case OP_SPREAD: run_spread(w, o); break;
     case OP_SELECT: run_select(w, o); break;
     case OP_ROPE: run_rope(w, o); break;
+    case OP_REDUCE: run_reduce(w, o); break;
     case OP_ATTENTION: run_attention(w, o); break;
     case OP_ACT:
     case OP_GATE:

@@ -9,6 +9,7 @@
 #define NIB_EXEC_CPU_INTERPRETER_H
 
 #include "base/cancel.h"
+#include "exec/sums.h"
 #include "exec/probe.h"
 #include "exec/cpu/ahead.h"
 #include "exec/cpu/choices.h"
@@ -35,6 +36,7 @@ typedef struct executor {
     const residual_use *residuals; /* NULL: none */
     shortlist *best;               /* state of OP_SHORTLIST; NULL: the model has no such op */
     struct from_disk *on_disk;     /* layers whose keys and values are on a disk */
+    rank_sums *sums;               /* of OP_REDUCE; NULL: the model has no such op */
     op_trace *trace;               /* NULL: times are not measured */
 } executor;
 

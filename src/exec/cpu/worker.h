@@ -99,7 +99,8 @@ typedef struct access {
 /* Call it before an op uses these resources. Waits at a barrier if another thread may still use one of
  * them. */
 void worker_enter(worker *w, const access *list, int n);
-void worker_charge(worker *w); /* adds the thread's work since the last call to the traced op */
+void worker_barrier(worker *w); /* waits for all threads */
+void worker_charge(worker *w);  /* adds the thread's work since the last call to the traced op */
 
 static inline float *worker_at(const worker *w, reg r, int64_t row, int64_t width) {
     const exec_cell *c = w->j->cell;
@@ -212,6 +213,9 @@ void run_best(worker *w, const op *o);
 
 /* ---- recurrent.c ---- */
 void run_recurrent(worker *w, const op *o);
+
+/* ---- reduce.c ---- */
+void run_reduce(worker *w, const op *o);
 
 /* ---- attend.c ---- */
 void run_attention(worker *w, const op *o);

@@ -276,6 +276,7 @@ static bool has_kernel(op_kind kind) {
     case OP_GROUPS:
     case OP_SPREAD:
     case OP_SHORTLIST:
+    case OP_REDUCE:
     case OP_COUNT: return false;
     default: return true;
     }
@@ -335,6 +336,7 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_MIX:
     case OP_LIKE:
     case OP_SPARSIFY:
+    case OP_REDUCE:
     case OP_CONNECT:
     case OP_POOL:
     case OP_SELECT:

@@ -1,0 +1,203 @@
+/* share.c - a rank's share of every layer: some of its attention heads and feed-forward neurons.
+ *
+ * Products before attention and before the activation are cut by outputs, those after them by inputs
+ * (Megatron-LM, arXiv 1909.08053). So a rank computes its heads and neurons without the others, and has a
+ * part of each sum at the end of a sub-layer; OP_REDUCE adds the parts of all ranks. The first rank's part
+ * has the bias. Embedding, norms, the residual stream and the output head are whole.
+ *
+ * A share is whole groups of heads with the same keys and values, and neurons in parts of up to 256. Blocks
+ * of a file's format are never cut. */
+#include "base/num.h"
+#include "model/internal.h"
+
+#include <math.h>
+
+static const slot_id norms[] = {SLOT_Q_NORM, SLOT_K_NORM, SLOT_V_NORM}; /* of heads */
+
+typedef struct range {
+    int64_t first, n;
+} range;
+
+static nib_status refuse(int layer, const char *what, nib_error *err) {
+    return nib_fail(err, NIB_E_USAGE, "layer %d: %s cannot be split over devices by tensors yet", layer,
+                    what);
+}
+
+static bool has(const bound *b, slot_id slot) {
+    return b->slot[slot].there;
+}
+
+/* What has no rule here. */
+static nib_status check(const model *m, int layer, const bound *b, nib_error *err) {
+    const hparams *hp = &m->cfg.hp;
+    const uint8_t kind = m->cfg.layer[layer];
+    if (kind & (LAYER_RECURRENT | LAYER_NO_ATTENTION | LAYER_NO_FFN))
+        return refuse(layer, "a recurrent layer", err);
+    if (has(b, SLOT_ROUTER))
+        return refuse(layer, "a mixture of experts", err);
+    if (has(b, SLOT_LOW_KV) || has(b, SLOT_O_LOW))
+        return refuse(layer, "latent attention", err);
+    if (hp->n_stream > 1 || has(b, SLOT_ALTUP_ROUTER))
+        return refuse(layer, "a residual of several streams", err);
+    if (hp->n_kv_shared > 0)
+        return refuse(layer, "attention to another layer's keys and values", err);
+    if (hp->alibi_max_bias > 0)
+        return refuse(layer, "attention with ALiBi", err);
+    if (isfinite(m->cfg.shape[layer].sparsity))
+        return refuse(layer, "a sparse activation", err);
+    for (size_t i = 0; i < NUM_COUNT(norms); i++)
+        if (has(b, norms[i]) && b->slot[norms[i]].whole_row)
+            return refuse(layer, "a norm of all heads together", err);
+    return NIB_OK;
+}
+
+/* ---- how much ---- */
+
+/* The rank's part of n units, which are cut at multiples of `step`. */
+static range part_of(const model *m, int64_t n, int64_t step) {
+    const int64_t steps = n / step, first = steps * m->share.rank / m->share.n;
+    return (range){first * step, (steps * (m->share.rank + 1) / m->share.n - first) * step};
+}
+
+/* Columns at whose multiples a row of the file may be cut. */
+static int64_t column_step(const weight *w) {
+    return w->transposed ? 1 : NUM_MAX(type_get(w->type)->block_elems, (int64_t)1);
+}
+
+/* Groups of heads with the same keys and values. */
+static nib_status cut_heads(const model *m, int layer, const bound *b, range *out, nib_error *err) {
+    const weight *o = &b->weights[b->slot[SLOT_O].w];
+    const int64_t n = m->cfg.shape[layer].n_kv_head, each = o->k / n, whole = column_step(o);
+    int64_t step = 1;
+    while (step < n && (step * each % whole || n % step))
+        step++;
+    *out = part_of(m, n, step);
+    if (n / step < m->share.n)
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "layer %d: its attention has %lld parts that devices can share (groups of heads, whole "
+            "blocks of %s), found %d devices",
+            layer, (long long)(n / step), type_get(o->type)->name, m->share.n);
+    return NIB_OK;
+}
+
+/* Neurons, in large parts, because kernels and activations have groups of inputs. */
+static nib_status cut_neurons(const model *m, int layer, const bound *b, range *out, nib_error *err) {
+    const weight *down = &b->weights[b->slot[SLOT_DOWN].w];
+    const int64_t n = m->cfg.shape[layer].d_ff, whole = column_step(down);
+    int64_t step = 256;
+    while (step > 1 && (n % step || n / step < m->share.n || step % whole))
+        step /= 2;
+    if (n / step < m->share.n || step % whole)
+        return nib_fail(err, NIB_E_USAGE,
+                        "layer %d: its %lld neurons in whole blocks of %s are fewer than %d devices", layer,
+                        (long long)n, type_get(down->type)->name, m->share.n);
+    *out = part_of(m, n, step);
+    return NIB_OK;
+}
+
+/* ---- the cut ---- */
+
+/* Rows of a matrix, or elements of a vector. */
+static nib_status keep_rows(model *m, weight *w, range part, nib_error *err) {
+    weight_piece *pieces = arena_array(&m->mem, (size_t)w->n_piece, sizeof *pieces);
+    int n_piece = 0;
+    if (!pieces)
+        return nib_fail_nomem(err, (size_t)w->n_piece * sizeof *pieces, w->name);
+    for (int64_t i = 0, at = 0; i < w->n_piece; at += w->pieces[i++].n_row) {
+        const weight_piece *p = &w->pieces[i];
+        const int64_t begin = NUM_MAX(part.first - at, 0), end = NUM_MIN(part.first + part.n - at, p->n_row);
+        if (begin < end)
+            pieces[n_piece++] = (weight_piece){p->tensor, p->first_row + begin, end - begin};
+    }
+    w->pieces = pieces;
+    w->n_piece = n_piece;
+    if (w->vector) {
+        w->k = part.n;
+        w->bytes = (uint64_t)part.n * sizeof(float);
+        w->times = w->times ? w->times + part.first : NULL;
+        return NIB_OK;
+    }
+    w->n = part.n;
+    pack_bytes(&w->format, w->n, w->k, &w->bytes); /* the whole matrix did not overflow */
+    return NIB_OK;
+}
+
+/* The outputs of a slot and what belongs to them; each: rows of a unit of `part`. */
+static nib_status keep_outputs(model *m, bound *b, slot_id slot, range part, int64_t n_unit, nib_error *err) {
+    if (b->slot[slot].w < 0)
+        return NIB_OK;
+    weight *w = &b->weights[b->slot[slot].w];
+    const int64_t each = (w->vector ? w->k : w->n) / n_unit;
+    const range rows = {part.first * each, part.n * each};
+    NIB_TRY(keep_rows(m, w, rows, err));
+    return b->slot[slot].b < 0 ? NIB_OK : keep_rows(m, &b->weights[b->slot[slot].b], rows, err);
+}
+
+/* The inputs of a slot. Only the first rank's sum has the bias. */
+static nib_status keep_inputs(const model *m, bound *b, slot_id slot, range part, int64_t n_unit,
+                              nib_error *err) {
+    weight *w = &b->weights[b->slot[slot].w];
+    const int64_t each = w->k / n_unit;
+    const bool zeros = w->format.scale == PACK_SCALE_ZERO;
+    const type_info *type = type_get(w->type);
+    w->k_file = w->k;
+    w->first_col = part.first * each;
+    w->k = part.n * each;
+    if (m->share.rank > 0)
+        b->slot[slot].b = -1;
+    if (!pack_choose(w->type, w->k, &w->format) || type->row_bytes || type->sparse ||
+        w->format.group == PACK_GROUP_ROW)
+        return nib_fail(err, NIB_E_USAGE,
+                        "%s: expected a type whose rows can be cut between devices, found %s", w->name,
+                        type->name);
+    if (m->wide && zeros)
+        pack_widen(&w->format);
+    pack_bytes(&w->format, w->n, w->k, &w->bytes);
+    return NIB_OK;
+}
+
+static nib_status cut_attention(model *m, int layer, bound *b, nib_error *err) {
+    layer_shape *shape = &m->cfg.shape[layer];
+    const slot_id of_heads[] = {SLOT_Q, SLOT_K, SLOT_V, SLOT_ATTN_GATE, SLOT_SINKS};
+    const int64_t n = shape->n_kv_head;
+    range part;
+    NIB_TRY(cut_heads(m, layer, b, &part, err));
+    for (size_t i = 0; i < NUM_COUNT(of_heads); i++)
+        NIB_TRY(keep_outputs(m, b, of_heads[i], part, n, err));
+    for (size_t i = 0; i < NUM_COUNT(norms); i++)
+        if (b->slot[norms[i]].per_entry)
+            NIB_TRY(keep_outputs(m, b, norms[i], part, n, err));
+    NIB_TRY(keep_inputs(m, b, SLOT_O, part, n, err));
+    shape->n_head = shape->n_head / n * part.n;
+    shape->n_kv_head = part.n;
+    return NIB_OK;
+}
+
+static nib_status cut_feed_forward(model *m, int layer, bound *b, nib_error *err) {
+    layer_shape *shape = &m->cfg.shape[layer];
+    range part;
+    NIB_TRY(cut_neurons(m, layer, b, &part, err));
+    NIB_TRY(keep_outputs(m, b, SLOT_GATE, part, shape->d_ff, err));
+    NIB_TRY(keep_outputs(m, b, SLOT_UP, part, shape->d_ff, err));
+    NIB_TRY(keep_inputs(m, b, SLOT_DOWN, part, shape->d_ff, err));
+    shape->d_ff = part.n;
+    return NIB_OK;
+}
+
+nib_status share_cut(model *m, int layer, bound *b, nib_error *err) {
+    if (m->share.n <= 1)
+        return NIB_OK;
+    NIB_TRY(check(m, layer, b, err));
+    NIB_TRY(cut_attention(m, layer, b, err));
+    return cut_feed_forward(m, layer, b, err);
+}
+
+void share_advice(bound *b) {
+    enum { ADVICE_BLOCK = 128 };
+    for (int i = 0; i < b->n; i++) {
+        weight *w = &b->weights[i];
+        if (w->k_file)
+            w->n8 = (uint8_t)NUM_MAX(w->n8 - w->first_col / ADVICE_BLOCK, 0);
+    }
+}

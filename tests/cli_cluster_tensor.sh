@@ -1,0 +1,79 @@
+#!/bin/sh
+# Ranks that share every layer (--split-mode tensor): the answers of one process within the order of their sums, what
+# they refuse, and ranks that die. NIBBLE names the binary.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+nibble=${NIBBLE:-build/nibble}
+case $nibble in /*) ;; *) nibble=$PWD/$nibble ;; esac
+# shellcheck source=tests/support/check.sh
+. "$here/support/check.sh"
+command -v python3 >/dev/null || { echo "skip cluster_tensor: no python3"; exit 0; }
+export PYTHONPATH="$here/support" PYTHONDONTWRITEBYTECODE=1
+
+tokens=5,9,5,23,7,5,41,12,5,30,8,19,27,5,11,6,5,7,9,40,3,21,5,17,2,33
+
+# Logits of every position within BOUND of the largest one, and the same tokens.
+alike() { # BOUND MODEL DEVICES OPTIONS...
+    bound=$1
+    model=$2
+    devices=$3
+    shift 3
+    "$nibble" logits "$model" --tokens "$tokens" -o "$tmp/one" -q "$@" 2>"$tmp/err" &&
+        "$nibble" logits "$model" --tokens "$tokens" -o "$tmp/ranks" -q "$@" --devices "$devices" --split-mode tensor \
+            2>"$tmp/err" && python3 "$here/support/logits-near.py" "$tmp/one" "$tmp/ranks" "$bound" || return 1
+    one=$("$nibble" run "$model" --tokens 5,6,7 -n 12 --temp 0 --ignore-eos -q "$@" 2>"$tmp/err")
+    ranks=$("$nibble" run "$model" --tokens 5,6,7 -n 12 --temp 0 --ignore-eos -q "$@" --devices "$devices" \
+        --split-mode tensor 2>"$tmp/err")
+    [ -n "$one" ] && [ "$one" = "$ranks" ]
+}
+
+data=$here/data/arch
+check "grouped heads in 2 ranks" alike 2e-6 "$data/llama" cpu,cpu
+check "in any number of threads" alike 2e-6 "$data/llama" cpu,cpu -t 3
+check "with keys and values of 8 bits" alike 1e-3 "$data/llama" cpu,cpu --kv kv8
+check "fused projections in 4 ranks" alike 2e-6 "$data/gpt_neox" cpu,cpu,cpu,cpu
+check "transposed matrices and biases in 3 ranks" alike 2e-6 "$data/gpt2" cpu,cpu,cpu
+check "norms of heads, and windows" alike 2e-6 "$data/gemma3" cpu,cpu
+check "both sub-layers of one input" alike 2e-6 "$data/phi" cpu,cpu
+check "on the check back end" alike 2e-6 "$data/llama" check,check
+
+# fails CODE WORDS ARGS...: the exit code, and what stderr says
+fails() {
+    want=$1
+    words=$2
+    shift 2
+    code=0
+    "$nibble" "$@" >"$tmp/out" 2>"$tmp/err" || code=$?
+    [ $code = "$want" ] && grep -q -- "$words" "$tmp/err"
+}
+refused() { # WORDS MODEL DEVICES
+    fails 2 "$1" run "$data/$2" --tokens 1 -n 1 --devices "$3" --split-mode tensor
+}
+check "a mixture is refused by name" refused "mixture of experts" mixtral cpu,cpu
+check "a recurrent layer is" refused "recurrent layer" lfm2 cpu,cpu
+check "latent attention is" refused "latent attention" deepseek_v2 cpu,cpu
+check "a norm of all heads is" refused "norm of all heads" olmo3 cpu,cpu
+check "and more ranks than heads" refused "2 parts" llama cpu,cpu,cpu
+check "a mode that is none" fails 2 "expected layer or tensor" run "$data/llama" --tokens 1 -n 1 --devices cpu,cpu \
+    --split-mode diagonal
+
+if nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; then
+    echo "skip streamed shares: a sanitizer's own memory does not fit the caps"
+else
+    "$nibble" synth opt-125m -o "$tmp/large.gguf" -s 1 >"$tmp/out" 2>&1
+    large() { # OPTIONS...
+        "$nibble" run "$tmp/large.gguf" --tokens 5,6,7 -n 6 -c 64 --temp 0 --ignore-eos -q --activation a16 "$@" 2>"$tmp/err"
+    }
+    same() { # OPTIONS...
+        one=$(large)
+        [ -n "$one" ] && [ "$one" = "$(large "$@" --split-mode tensor)" ]
+    }
+    check "blocks of a file, with activations of 16 bits" alike 2e-3 "$tmp/large.gguf" cpu,cpu --activation a16
+    check "a model larger than a rank's cap" same --devices cpu,cpu --no-stream --ram 130M
+    check "one rank streams, the other does not" same --devices cpu:70M,cpu
+fi
+
+mkdir "$tmp/chat" "$tmp/batches"
+python3 "$here/support/chat-model.py" "$here" "$tmp/chat" || exit 1
+python3 "$here/support/cluster-checks.py" "$nibble" "$tmp/chat" "$tmp/batches" cpu,cpu --split-mode tensor || failed=1
+exit $failed
