@@ -329,6 +329,7 @@ static void test_damaged(void **state) {
         {"gptq-4", "\"bits\": 4", "\"bits\": 5", "expected 2, 3, 4 or 8 bits", true},
         {"gptq-4", "\"bits\": 4", "\"bits\": 8", "g_idx", true},
         {"gptq-4", "k_proj.scales", "k_proj.scalex", "has no 'scales'", false},
+        {"auto-round", "auto_round:auto_gptq", "auto_round:auto_pptq", "packing_format", true},
         {"w4a16", "k_proj.weight_shape", "k_proj.weight_shapx", "has no 'weight_shape'", false},
         {"w4a16", "k_proj.weight_scale", "k_proj.weight_scalx", "has no 'weight_scale'", false},
         {"w8a8", "{\"dtype\":\"I8\"", "{\"dtype\":\"U8\"", "expected int8", false},

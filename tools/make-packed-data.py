@@ -262,6 +262,13 @@ FORMS = {
                                                        "zero_point": True, "version": "gemm"}),
     "moe-w4a16": (packed, dict(group=32, sym=True, experts=4, small="mlp.experts.1.up_proj"),
                   {"quant_method": "compressed-tensors", "format": "pack-quantized"}),
+    "moe-fp8": (fp8, dict(e4m3=True, blocks=(128, 128), name="weight_scale_inv", d=128, experts=4),
+                {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}),
+    "moe-nvfp4": (fp4, dict(codes="weight", whole="weight_scale_2", input="input_scale", d=128, experts=4),
+                  {"quant_method": "modelopt", "quant_algo": "NVFP4"}),
+    "auto-round": (gptq, dict(bits=4, group=64, sym=True, d=128),
+                   {"quant_method": "auto-round", "packing_format": "auto_round:auto_gptq", "bits": 4,
+                    "group_size": 64, "sym": True}),
 }
 
 

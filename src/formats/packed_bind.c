@@ -184,6 +184,16 @@ static nib_status bind_gptq(binding *b, nib_error *err) {
     return keep(b, err);
 }
 
+/* AutoRound writes its matrices in one of these forms, or by compressed-tensors. */
+static nib_status bind_auto_round(binding *b, nib_error *err) {
+    const char *packing = config_text(b, "packing_format");
+    return strstr(packing, "awq") ? bind_awq(b, err)
+           : strstr(packing, "gptq")
+               ? bind_gptq(b, err)
+               : nib_fail(err, NIB_E_MODEL,
+                          "auto-round: expected a packing_format of gptq or awq, found '%.40s'", packing);
+}
+
 /* ---- compressed-tensors ---- */
 
 static nib_status bind_scales(binding *b, nib_error *err) {
@@ -531,6 +541,7 @@ static const struct {
     nib_status (*bind)(binding *b, nib_error *err); /* NULL: bitsandbytes */
 } forms[] = {{"awq", ".qweight", bind_awq},
              {"gptq", ".qweight", bind_gptq},
+             {"auto-round", ".qweight", bind_auto_round},
              {"compressed-tensors", ".weight_packed", bind_packed},
              {"compressed-tensors", ".weight_scale", bind_int8},
              {"fp8", ".weight_scale_inv", bind_fp8_inverse},

@@ -1,13 +1,13 @@
 /* packed_matrix.h - matrices that a checkpoint of the hub stores quantized, in a format of another project:
- * AWQ (GEMM order), GPTQ (versions 1 and 2; 2, 3, 4 and 8 bits), compressed-tensors (pack-quantized and
- * int-quantized, float-quantized), bitsandbytes (nf4 and fp4, with or without a quantized absmax), fp8 (e4m3
- * and e5m2, with a scale for the tensor, for each row or for blocks of both), nvfp4 (e2m1, an e4m3 scale for
- * 16 and a float for the tensor; of modelopt, which multiplies by the float, and of compressed-tensors, which
- * divides; in GGUF NAME.weight in the type NVFP4 beside the factors NAME.scale [1] or [experts]), mxfp4
- * (matrices of compressed-tensors and quark; the experts of gpt-oss: one tensor [experts, rows, cols]). The
- * absorbed form of latent attention in GGUF files is listed in the same way: blk.N.attn_kv_b.weight [heads *
- * (plain + values), low], whose rows are columns of attn_k_b [heads, low, plain] and rows of attn_v_b [heads,
- * values, low].
+ * AWQ (GEMM order), GPTQ (versions 1 and 2; 2, 3, 4 and 8 bits), both also of AutoRound, compressed-tensors
+ * (pack-quantized and int-quantized, float-quantized), bitsandbytes (nf4 and fp4, with or without a quantized
+ * absmax), fp8 (e4m3 and e5m2, with a scale for the tensor, for each row or for blocks of both), nvfp4 (e2m1,
+ * an e4m3 scale for 16 and a float for the tensor; of modelopt, which multiplies by the float, and of
+ * compressed-tensors, which divides; in GGUF NAME.weight in the type NVFP4 beside the factors NAME.scale [1]
+ * or [experts]), mxfp4 (matrices of compressed-tensors and quark; the experts of gpt-oss: one tensor
+ * [experts, rows, cols]). The absorbed form of latent attention in GGUF files is listed in the same way:
+ * blk.N.attn_kv_b.weight [heads * (plain + values), low], whose rows are columns of attn_k_b [heads, low,
+ * plain] and rows of attn_v_b [heads, values, low].
  *
  * A container lists such a matrix as one tensor [rows, cols] under its unquantized name
  * ("....q_proj.weight"), with `packed` set and without a place in a file. Its parts stay listed, with

@@ -161,17 +161,25 @@ typedef struct tile {
     int16_t *code;
 } tile;
 
-/* Lines of the file are columns, so a tile has all rows of the run and few columns. */
+/* Lines of the file are columns, so a tile has all rows of the run and few columns. LINES of them are read at
+ * a time, so that the codes of a row are written as a run. */
 static nib_status codes_awq(const packed_rows *r, const tile *t, nib_error *err) {
+    enum { LINES = 16 };
     const packed_matrix *m = r->m;
-    const uint32_t *words = (const void *)r->raw;
-    const int64_t begin = r->first / 8, end = num_div_up(r->first + r->n, 8);
-    for (int64_t k = 0; k < t->n_col; k++) {
-        NIB_TRY(packed_read_part(r, &m->codes, (uint64_t)((t->col + k) * (m->n / 8) + begin) * 4, r->raw,
-                                 (uint64_t)(end - begin) * 4, err));
-        for (int64_t i = 0; i < t->n_row; i++) {
-            const int64_t o = r->first + t->row + i;
-            t->code[i * t->n_col + k] = (int16_t)(words[o / 8 - begin] >> 4 * awq_field(o) & 15);
+    uint32_t *words = (void *)r->raw;
+    const int64_t begin = r->first / 8, n_word = num_div_up(r->first + r->n, 8) - begin;
+    for (int64_t k = 0, n; k < t->n_col; k += n) {
+        n = NUM_MIN((int64_t)LINES, t->n_col - k);
+        for (int64_t i = 0; i < n; i++)
+            NIB_TRY(packed_read_part(r, &m->codes, (uint64_t)((t->col + k + i) * (m->n / 8) + begin) * 4,
+                                     words + i * n_word, (uint64_t)n_word * 4, err));
+        for (int64_t row = 0; row < t->n_row; row++) {
+            const int64_t o = r->first + t->row + row;
+            const uint32_t *from = words + o / 8 - begin;
+            const int shift = 4 * awq_field(o);
+            int16_t *to = t->code + row * t->n_col + k;
+            for (int64_t i = 0; i < n; i++)
+                to[i] = (int16_t)(from[i * n_word] >> shift & 15);
         }
     }
     return NIB_OK;
