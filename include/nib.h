@@ -156,7 +156,10 @@ typedef struct nib_engine_options {
      * found by PATH. `launcher` has the words that start a program on another host, before its name; NULL:
      * "ssh". NIB_E_USAGE names what ranks lack. */
     const char *devices, *hosts, *program, *launcher;
-    int split;           /* a nib_split: what each of the devices has of the model */
+    int split; /* a nib_split: what each of the devices has of the model */
+    /* On the processor, with `scratch` or `disk`: the keys and values of so many layers are on the disk. 0:
+     * of as few as the contexts then fit with, none if they fit in RAM. */
+    int32_t kv_on_disk;
     int32_t gpu_layers;  /* at most this many of the last layers keep their weights on the GPU. The processor
                             computes the others, or they are copied for a prompt. 0: as many as fit under
                             `vram` */

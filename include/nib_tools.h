@@ -129,7 +129,8 @@ NIB_API nib_status nib_residuals_fit(const char *model, const nib_engine_options
 typedef struct nib_workload {
     int64_t n_request;
     double n_prompt, n_gen;
-    int64_t n_position; /* maximum positions of one: its prompt and its answer; 0: the means' sum */
+    int64_t n_position;   /* maximum positions of one: its prompt and its answer; 0: the means' sum */
+    double max_latency_s; /* from a prompt's beginning to its answer's end, in the mean; 0: any */
 } nib_workload;
 
 /* Shares on the GPU, in RAM and on disk. */
@@ -148,6 +149,8 @@ typedef struct nib_flow {
     bool host_attends;     /* the processor attends to the keys and values in RAM */
     double tok_s;          /* tokens of answers a second, while all places are taken */
     double seconds;        /* for the whole workload */
+    double latency_s;      /* from a prompt's beginning to its answer's end */
+    int32_t kv_on_disk;    /* layers with their keys and values on the disk (nib_engine_options) */
     char binds[24];        /* the busiest of link, disk, memory and products */
     double one_more_gb[3]; /* tokens a second that one more GiB of VRAM, RAM or disk would give */
     bool guessed;          /* rates that it stands on were not measured on this machine (nib_hardware) */
@@ -157,10 +160,27 @@ typedef struct nib_flow {
 
 /* Finds the fastest schedule for a workload under the caps of `options`. bound NULL: not wanted. Reads
  * headers and profiles only. NIB_E_USAGE: no solver of linear programs is installed. NIB_E_NOFIT: not even
- * one sequence fits. */
+ * one sequence fits, or none is within max_latency_s. */
 NIB_API nib_status nib_plan_workload(const char *model, const nib_engine_options *options,
                                      const nib_workload *work, nib_flow *out, nib_flow *bound,
                                      nib_error *err);
+
+/* Several such plans: the fastest ones that differ in the number of sequences or in the tiers of keys and
+ * values, the fastest first; or the frontier of latency and throughput: each is the fastest for its latency,
+ * the shortest latency first. Writes *n of at most max >= 1 to `out`. */
+typedef enum nib_flows { NIB_FLOWS_FASTEST, NIB_FLOWS_FRONTIER } nib_flows;
+NIB_API nib_status nib_plan_flows(const char *model, const nib_engine_options *options,
+                                  const nib_workload *work, nib_flows which, nib_flow *out, size_t max,
+                                  size_t *n, nib_error *err);
+
+/* The lanes of a processor's passes since the engine was opened, as in table 4 of FlexGen: seconds in which
+ * reads of weights from the disk were in flight, in which keys and values were read from it and written to it
+ * (kv_on_disk), and for which computing waited for either. The residual stream stays in RAM. A GPU's lanes
+ * are those of a timeline (nib_engine_spans_start). Any thread may call it; it waits for a running pass. */
+typedef struct nib_lanes {
+    double load_weights_s, load_cache_s, store_cache_s, wait_s;
+} nib_lanes;
+NIB_API void nib_engine_lanes(nib_engine *engine, nib_lanes *out);
 
 /* ---- many sequences ------------------------------------------------------------------------------ */
 

@@ -328,6 +328,19 @@ if PATH=$PATH:/sbin ldconfig -p | grep -q libClp.so.1; then
     one=$(json 'd["predicted"]["tok_s"]')
     run plan "$model" --ram 28M --workload 32x32x1 --json
     check "one request alone is slower" true_that "d['predicted']['tok_s'] < $one / 4"
+    run plan "$model" --ram 28M --workload 32x32x200 --frontier --json
+    check "a frontier rises" true_that 'all(a["predicted"][k] < b["predicted"][k] for a, b in zip(d["frontier"], d["frontier"][1:]) for k in ("latency_s", "tok_s"))'
+    check "it has several points, up to the fastest" true_that "len(d['frontier']) > 2 and d['frontier'][-1]['predicted']['tok_s'] > $one * 0.98"
+    first=$(json 'd["frontier"][0]["predicted"]["latency_s"]')
+    second=$(json 'd["frontier"][1]["predicted"]["latency_s"]')
+    run plan "$model" --ram 28M --workload 32x32x200 --max-latency "$second" --json
+    check "a bound on latency holds" true_that "$first <= d['predicted']['latency_s'] <= $second and d['predicted']['tok_s'] < $one"
+    run plan "$model" --ram 28M --workload 32x32x200 --max-latency 0.000001
+    check "a latency that no plan has exits 3" [ $code = 3 ]
+    run plan "$model" --frontier
+    check "a frontier of no workload exits 2" [ $code = 2 ]
+    run plan "$model" --ram 24M --workload 300x100x200 -c 448 --scratch "$tmp/scratch" --json
+    check "keys and values may be on the disk" true_that 'd["shares"]["kv"]["disk"] > 0 and d["shares"]["weights"]["disk"] > 0.99'
     run plan synth:opt-175b --backend cuda --vram 16G --ram 110G --workload 512x32x1000 --json
     check "175b is planned in seconds" true_that 'd["search"]["seconds"] + d["bound"]["search"]["seconds"] < 5'
     check "its keys and values have homes" true_that 'd["bound"]["shares"]["kv"]["ram"] + d["bound"]["shares"]["kv"]["disk"] > 0'

@@ -46,8 +46,9 @@ static nib_engine_options options(int kv, int64_t n_batch) {
 }
 
 static nib_engine *open_engine(const char *path, int kv, int64_t n_batch, int on_disk) {
-    const engine_internal internal = {.kv_layers = kv == MIXED ? "0=f16,2=kv8" : NULL, .kv_on_disk = on_disk};
-    const nib_engine_options o = options(kv, n_batch);
+    const engine_internal internal = {.kv_layers = kv == MIXED ? "0=f16,2=kv8" : NULL};
+    nib_engine_options o = options(kv, n_batch);
+    o.kv_on_disk = on_disk;
     nib_engine *e = NULL;
     nib_error err = {0};
     if (engine_open(path, &o, &internal, &e, &err))
@@ -212,13 +213,13 @@ static void instead_of_refusing(void **state) {
 
 static nib_status live(void *user, nib_error *err) {
     (void)user;
-    const engine_internal internal = {.kv_on_disk = ALL};
-    const nib_engine_options o = options(NIB_KV_F16, 16);
+    nib_engine_options o = options(NIB_KV_F16, 16);
+    o.kv_on_disk = ALL;
     nib_engine *e = NULL;
     nib_session *s = NULL;
     int32_t tokens[100];
     logits_tokens(tokens, 100, N_VOCAB, 1);
-    nib_status status = engine_open(model_path(), &o, &internal, &e, err);
+    nib_status status = nib_engine_open(model_path(), &o, &e, err);
     if (status == NIB_OK)
         status = nib_session_open(e, NULL, &s, err);
     for (int n = 50; n <= 100 && status == NIB_OK; n += 25) {

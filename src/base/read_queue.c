@@ -2,6 +2,7 @@
  * short. */
 #include "base/mem.h"
 #include "base/read_queue_parts.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <string.h>
@@ -12,6 +13,7 @@ struct read_queue {
     const read_backend *carrier;
     void *self;
     int depth, n_taken, n_started;
+    double begun, busy;        /* since when reads are in flight; seconds of such times before */
     int taken[MAX_READ_QUEUE]; /* tags, in their order */
     read_state state[MAX_READ_QUEUE];
     read_request what[MAX_READ_QUEUE];
@@ -68,8 +70,14 @@ void read_queue_send(read_queue *q) {
     const int n = q->n_taken ? q->carrier->start(q->self, q->taken, q->n_taken, q->what) : 0;
     for (int i = 0; i < q->n_taken; i++)
         q->state[q->taken[i]] = i < n ? READ_STARTED : READ_AT_ONCE;
+    if (q->n_started == 0 && n > 0)
+        q->begun = time_now();
     q->n_started += n;
     q->n_taken = 0;
+}
+
+double read_queue_busy(const read_queue *q) {
+    return q->busy;
 }
 
 /* Short at the file's end, interrupted by a signal, or refused as a direct read: file_read_at handles these.
@@ -122,7 +130,8 @@ nib_status read_queue_wait(read_queue *q, int *tag, nib_error *err) {
             *tag = find(q, READ_STARTED, READ_STARTED);
             q->state[*tag] = READ_FAULT;
         }
-        q->n_started--;
+        if (--q->n_started == 0)
+            q->busy += time_now() - q->begun;
     }
     const read_request *what = &q->what[*tag];
     bool again = q->state[*tag] == READ_AT_ONCE || (q->state[*tag] == READ_STARTED && worth_again(what, got));

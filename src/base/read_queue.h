@@ -36,6 +36,9 @@ void read_queue_send(read_queue *q); /* starts all queued reads; does not wait f
 /* Whether read_queue_wait would return a read at once, as far as is known without a system call. */
 bool read_queue_ready(read_queue *q);
 
+/* Seconds in which some read was in flight, as far as _wait has returned them. */
+double read_queue_busy(const read_queue *q);
+
 /* Waits for any read and returns its tag, also if it failed; -1: none is in flight. */
 nib_status read_queue_wait(read_queue *q, int *tag, nib_error *err);
 

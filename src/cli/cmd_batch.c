@@ -2,6 +2,7 @@
  * file.
  *
  * server/batch_file.h says what happens to a line. */
+#include "cli/bench/lanes.h"
 #include "cli/serve/serve.h"
 #include "cli/options/workload.h"
 #include "server/batch_file.h"
@@ -36,6 +37,7 @@ typedef struct batch_run {
     batch_file work;
     double begun, shown;
     nib_flow flow; /* the schedule; with tok_s: a plan made it */
+    bench_lanes lanes;
 } batch_run;
 
 /* ---- all lines ---- */
@@ -184,7 +186,7 @@ static bool is_worth_measuring(const batch_run *b) {
            (vram == NIB_AUTO || vram > 2 * held);
 }
 
-static void plan_lengths(batch_run *b, const nib_workload *work) {
+static int plan_lengths(batch_run *b, const nib_workload *work) {
     const nib_hardware_options o = {.folder = b->args->scratch,
                                     .progress = cli_progress,
                                     .log = cli_log,
@@ -192,16 +194,17 @@ static void plan_lengths(batch_run *b, const nib_workload *work) {
                                     .user = b->args};
     char *text = NULL;
     nib_error err;
-    serve_plan(&b->serve, work, &b->flow);
-    if (!is_worth_measuring(b))
-        return;
+    int code = serve_plan(&b->serve, work, &b->flow);
+    if (code || !is_worth_measuring(b))
+        return code;
     cli_note(b->args,
              "nibble: measuring this machine, once, since the plan depends on its rates (nibble hw)");
     if (nib_hardware(&o, &text, &err))
         cli_note(b->args, "nibble: %s", err.message);
     else
-        serve_plan(&b->serve, work, &b->flow);
+        code = serve_plan(&b->serve, work, &b->flow);
     nib_free(text);
+    return code;
 }
 
 /* Sets the schedule, and plans what no option decides from the lengths of the requests. */
@@ -218,8 +221,12 @@ static int plan_work(batch_run *b) {
     if (args->order && strcmp(args->order, "done") != 0 && strcmp(args->order, "input") != 0)
         return cli_usage_error("--order: expected done or input, found '%s'", args->order);
     b->work.in_order = args->order && !strcmp(args->order, "input");
-    if (workload_of_file(b->work.in.fd, b->work.n_line, &work))
-        plan_lengths(b, &work);
+    if (workload_of_file(b->work.in.fd, b->work.n_line, &work)) {
+        work.max_latency_s = args->max_latency;
+        const int code = plan_lengths(b, &work);
+        if (code)
+            return code;
+    }
     if (b->flow.tok_s > 0)
         cli_note(args,
                  "nibble: plan for %lld requests of %.0f + %.0f tokens: %lld together, %.1f tok/s, %s binds",
@@ -300,13 +307,9 @@ static void say_summary(const batch_run *b, double seconds, bool whole) {
 }
 
 /* Adds the schedule, the seconds of lanes, and the memory. */
-static void add_engine(const batch_run *b, nib_engine *engine, double seconds, json_t *summary) {
-    nib_traffic t;
-    nib_engine_traffic(engine, &t);
+static void add_engine(batch_run *b, nib_engine *engine, json_t *summary) {
     json_object_set_new(summary, "schedule", workload_schedule(&b->flow));
-    json_object_set_new(summary, "lanes",
-                        json_pack("[{s:s, s:f, s:f}]", "lane", "compute", "busy_s",
-                                  NUM_MAX(seconds - t.wait_s, 0), "idle_s", t.wait_s));
+    json_object_set_new(summary, "lanes", bench_lanes_end(&b->lanes, engine));
     json_object_set_new(summary, "memory", memory_json(engine));
 }
 
@@ -322,7 +325,7 @@ static int finish(batch_run *b, nib_engine *engine, nib_status status, nib_error
         cli_print_memory(b->args, engine, stderr);
     json_t *summary = b->args->json ? summary_json(b, seconds) : NULL;
     if (summary && engine)
-        add_engine(b, engine, seconds, summary);
+        add_engine(b, engine, summary);
     if (status == NIB_OK)
         return summary ? cli_write_json(summary, b->args) : 0;
     cli_made(summary);
@@ -331,7 +334,8 @@ static int finish(batch_run *b, nib_engine *engine, nib_status status, nib_error
 
 static int answer(batch_run *b, nib_engine *engine) {
     nib_error err;
-    if (server_begin(b->serve.server, engine, b->serve.n_sequence, &err))
+    if (server_begin(b->serve.server, engine, b->serve.n_sequence, &err) ||
+        bench_lanes_begin(&b->lanes, b->args, engine, &err))
         return cli_fail(&err);
     b->begun = time_now();
     b->work.max_in_row = 2 * b->serve.n_sequence;

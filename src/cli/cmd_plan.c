@@ -451,6 +451,8 @@ static int make(cli_args *args, const char *name) {
     options.n_session = n_sequence;
     if (n_sequence > 1 && (code = as_served(args, n_sequence, &options)))
         return code;
+    if (!args->workload && (args->frontier || args->max_latency > 0))
+        return cli_usage_error("--frontier and --max-latency plan a workload: give one with --workload");
     if (args->workload)
         return workload_plan(args, name, &options);
     how.n_prompt = args->n_prompt;
@@ -507,7 +509,8 @@ const cli_command cmd_plan = {
         "guesses.\n--parallel N plans for N contexts of a server or a batch, and leaves memory for their "
         "requests.\n--workload FILE (a batch file) or PxGxN (512x32x1000) plans for many requests together: "
         "how "
-        "many\nat a time, which shares of the weights, keys and values are where, and what binds.\n\n"
+        "many\nat a time, which shares of the weights, keys and values are where, and what binds. --frontier "
+        "lists\nthe fastest plan for each latency of an answer, --max-latency bounds it.\n\n"
         "  nibble plan smollm2 --ram 64M\n"
         "  nibble plan model.gguf --backend cuda --vram 6G --ram 8G\n"
         "  nibble plan synth:opt-175b --ram 16G\n"

@@ -85,7 +85,6 @@ nib_status core_begin(engine_core *e, const char *name, const engine_internal *i
     NIB_TRY(find_backend(e, p, err));
     if (internal->kv_layers)
         e->resolved.kv_layers = internal->kv_layers;
-    e->resolved.kv_on_disk = internal->kv_on_disk;
     if (e->resolved.n_thread == 0)
         e->resolved.n_thread = thread_physical_cores();
     return model_find(name, &e->path, err);

@@ -6,6 +6,7 @@
 #include "engine/prefix.h"
 #include "engine/sessions.h"
 #include "engine/state.h"
+#include "memory/device_disk.h"
 #include "plan/plan_values.h"
 #include "state/kv_calls.h"
 
@@ -240,6 +241,20 @@ void nib_engine_traffic(nib_engine *e, nib_traffic *out) {
                          s.n_expert_use,
                          s.n_expert_hit};
     pthread_mutex_unlock(&e->step.lock);
+}
+
+void nib_engine_lanes(nib_engine *e, nib_lanes *out) {
+    const device_disk_seconds cache =
+        e->core.disk ? device_disk_time(e->core.disk) : (device_disk_seconds){0};
+    pager_stats s = {0};
+    pthread_mutex_lock(&e->step.lock);
+    if (e->pager)
+        pager_get_stats(e->pager, &s);
+    pthread_mutex_unlock(&e->step.lock);
+    *out = (nib_lanes){.load_weights_s = s.read_s,
+                       .load_cache_s = cache.read,
+                       .store_cache_s = cache.write,
+                       .wait_s = s.wait_s + cache.wait};
 }
 
 const nib_model_info *nib_engine_info(const nib_engine *e) {

@@ -32,8 +32,7 @@ typedef struct engine_internal {
     /* RAM that will be charged later, instead of a session's; NULL: a session's. `parts` has no `step`
      * yet. */
     nib_status (*keep_free)(const engine_parts *parts, const void *user, uint64_t *bytes, nib_error *err);
-    const void *user; /* of keep_free */
-    int kv_on_disk;   /* keys and values of so many layers are on the disk; 0: a rule decides (sizes.c) */
+    const void *user;      /* of keep_free */
     const char *kv_layers; /* formats of some layers, as in "0-3=f16,7=kv8" (kv_formats_parse); NULL: all have
                               that of the options or of the plan */
 } engine_internal;

@@ -65,14 +65,26 @@ nib_status nib_plan(const char *name, const nib_engine_options *options, const n
     return status;
 }
 
-nib_status nib_plan_workload(const char *name, const nib_engine_options *options, const nib_workload *work,
-                             nib_flow *out, nib_flow *bound, nib_error *err) {
+static nib_status plan_flows(const char *name, const nib_engine_options *options, const nib_workload *work,
+                             const flows_wanted *wanted, nib_flow *bound, nib_error *err) {
     engine_core e;
     nib_status status = open_for_plan(&e, name, options, err);
     if (status == NIB_OK)
-        status = planning_workload(&e, work, out, bound, err);
+        status = planning_workload(&e, work, wanted, bound, err);
     core_close(&e);
     return status;
+}
+
+nib_status nib_plan_workload(const char *name, const nib_engine_options *options, const nib_workload *work,
+                             nib_flow *out, nib_flow *bound, nib_error *err) {
+    size_t n;
+    return plan_flows(name, options, work, &(flows_wanted){.out = out, .max = 1, .n = &n}, bound, err);
+}
+
+nib_status nib_plan_flows(const char *name, const nib_engine_options *options, const nib_workload *work,
+                          nib_flows which, nib_flow *out, size_t max, size_t *n, nib_error *err) {
+    const flows_wanted wanted = {.frontier = which == NIB_FLOWS_FRONTIER, .out = out, .max = max, .n = n};
+    return plan_flows(name, options, work, &wanted, NULL, err);
 }
 
 /* What a refusal means here: the plan does not fit. */

@@ -20,7 +20,6 @@ typedef struct settings {
     int kv;                /* a nib_kv_type or NIB_KV_AUTO; 0: a rule decides */
     const char *kv_layers; /* formats of some layers (kv_formats_parse); NULL or "": none. engine_internal's
                               or the plan's, until is_resolved */
-    int kv_on_disk;        /* engine_internal's */
     kv_formats formats;    /* of keys and values, when is_resolved */
     bool kv_auto_said;     /* that NIB_KV_AUTO has no effect */
     uint8_t *kv_types;     /* the list of `formats`; NULL: all layers have one */

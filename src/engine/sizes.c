@@ -372,9 +372,11 @@ static bool fits_with(const engine_core *e, const pager_need *need, int on_disk,
  * so they leave RAM first, of as few layers as the weights then fit with, or of all. */
 static void resolve_disk(engine_core *e) {
     settings *s = &e->resolved;
-    s->formats.on_disk = NUM_MIN(s->kv_on_disk, kv_paging_max_on_disk(e->layout, s->formats));
-    if (s->formats.on_disk || !e->kind->has_disk || !engine_has_disk(e) || s->cap[NIB_TIER_RAM] == NIB_AUTO ||
-        e->stage_end)
+    s->formats.on_disk = 0;
+    if (!e->kind->has_disk || !engine_has_disk(e) || e->stage_end)
+        return;
+    s->formats.on_disk = NUM_MIN(e->requested.kv_on_disk, kv_paging_max_on_disk(e->layout, s->formats));
+    if (s->formats.on_disk || s->cap[NIB_TIER_RAM] == NIB_AUTO)
         return;
     const pager_need need = pager_needs(e->layout, s->n_thread);
     int low = 1, high = kv_paging_max_on_disk(e->layout, s->formats);

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/read_queue.h"
+#include "base/thread.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -52,6 +53,7 @@ typedef struct disk {
     pthread_mutex_t lock; /* of all that is below */
     pthread_cond_t changed;
     bool stop;
+    device_disk_seconds time;
     lane lanes[N_LANE];
 } disk;
 
@@ -113,11 +115,14 @@ static nib_status do_works(lane *l, const work *list, size_t n, nib_error *err) 
         pthread_cond_wait(&d->changed, &d->lock);
     if (list->kind == WORK_FOLLOW)
         return NIB_OK;
+    double *time = list->kind == WORK_READ ? &d->time.read : &d->time.write;
     pthread_mutex_unlock(&d->lock);
+    const double begun = time_now();
     const nib_status status = list->kind == WORK_READ
                                   ? read_all(l, list, n, err)
                                   : file_write_at(list->f, list->memory, list->offset, list->n_byte, err);
     pthread_mutex_lock(&d->lock);
+    *time += time_now() - begun;
     return status;
 }
 
@@ -308,9 +313,11 @@ static nib_status disk_wait(device *base, device_mark mark, nib_error *err) {
     disk *d = disk_of(base);
     lane *l = lane_of(d, mark.lane);
     nib_status status = NIB_OK;
+    const double begun = time_now();
     pthread_mutex_lock(&d->lock);
     while (!has_passed(d, mark))
         pthread_cond_wait(&d->changed, &d->lock);
+    d->time.wait += time_now() - begun;
     if (l && l->failure.status != NIB_OK) {
         status = l->failure.status;
         if (err)
@@ -319,6 +326,14 @@ static nib_status disk_wait(device *base, device_mark mark, nib_error *err) {
     }
     pthread_mutex_unlock(&d->lock);
     return status;
+}
+
+device_disk_seconds device_disk_time(device *base) {
+    disk *d = disk_of(base);
+    pthread_mutex_lock(&d->lock);
+    const device_disk_seconds all = d->time;
+    pthread_mutex_unlock(&d->lock);
+    return all;
 }
 
 static nib_status disk_follow(device *base, device_lane name, device_mark mark, nib_error *err) {

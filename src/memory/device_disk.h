@@ -20,4 +20,10 @@ extern const device_kind device_disk_kind;
  * device_close. */
 nib_status device_disk_open(const char *folder, device **out, nib_error *err);
 
+/* Seconds since it was opened: of reads, of writes, and of waiting for either (device_kind.wait). */
+typedef struct device_disk_seconds {
+    double read, write, wait;
+} device_disk_seconds;
+device_disk_seconds device_disk_time(device *d);
+
 #endif

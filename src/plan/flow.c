@@ -99,10 +99,9 @@ nib_status flow_solve(const flow_case *c, flow_answer *out, nib_error *err) {
     return solve(c, true, out, err);
 }
 
-nib_status flow_search(const flow_case *c, const flow_space *space, flow_answer *out, int *n_solved,
-                       nib_error *err) {
-    flow_case at = *c, best = *c;
-    double most = 0;
+nib_status flow_enumerate(const flow_case *c, const flow_space *space, flow_each each, void *user,
+                          int *n_solved, nib_error *err) {
+    flow_case at = *c;
     int n = 0;
     for (int i = 0; i < space->n; i++) {
         double before = 0;
@@ -113,14 +112,29 @@ nib_status flow_search(const flow_case *c, const flow_space *space, flow_answer 
             if (!a.feasible || (space->until_slower && a.tok_s < before))
                 break;
             before = a.tok_s;
-            if (a.tok_s > most * (1 + SAME)) {
-                most = a.tok_s;
-                best = at;
-            }
+            each(user, &at, &a);
         }
     }
     if (n_solved)
         *n_solved = n;
+    return NIB_OK;
+}
+
+typedef struct fastest {
+    flow_case c;
+    double tok_s;
+} fastest;
+
+static void keep_fastest(void *user, const flow_case *c, const flow_answer *a) {
+    fastest *best = user;
+    if (a->tok_s > best->tok_s * (1 + SAME))
+        *best = (fastest){*c, a->tok_s};
+}
+
+nib_status flow_search(const flow_case *c, const flow_space *space, flow_answer *out, int *n_solved,
+                       nib_error *err) {
+    fastest best = {.c = *c};
+    NIB_TRY(flow_enumerate(c, space, keep_fastest, &best, n_solved, err));
     *out = (flow_answer){.rule = c->rule};
-    return most > 0 ? flow_solve(&best, out, err) : NIB_OK;
+    return best.tok_s > 0 ? flow_solve(&best.c, out, err) : NIB_OK;
 }

@@ -56,11 +56,12 @@ typedef enum flow_lane {
 /* A model of equal layers, in the formats of a candidate. */
 typedef struct flow_shape {
     int n_layer;
-    double weights;              /* bytes of a layer's weights */
-    double row_ops;              /* operations of a layer's products for a row */
-    double attend_ops;           /* operations of a layer's attention for a row and a position */
-    double kv;                   /* bytes of a layer's keys and values for a position */
-    double stream;               /* bytes of a row of the residual stream */
+    double weights;    /* bytes of a layer's weights */
+    double row_ops;    /* operations of a layer's products for a row */
+    double attend_ops; /* operations of a layer's attention for a row and a position */
+    double kv;         /* bytes of a layer's keys and values for a position */
+    double kv_kept; /* the part of keys and values on the disk that is on the device too: incomplete pages */
+    double stream;  /* bytes of a row of the residual stream */
     double width, inner, n_head; /* of a row, of its feed-forward product: they decide the working memory */
 } flow_shape;
 
@@ -97,7 +98,8 @@ typedef struct flow_answer {
     flow_rule rule;
     int batch, n_batch;
     double share[FLOW_N_SHARE];
-    double prompt_s, token_s;    /* of the whole block: its prompts; its tokens but the first */
+    double prompt_s, token_s;    /* of the whole block: its prompts; its tokens but the first. Together the
+                                    time from a prompt's beginning to its answer's end */
     double tok_s;                /* tokens of answers a second */
     double lane[2][FLOW_N_LANE]; /* seconds of a layer, for prompts and for a token; those of refill
                                     are of a sweep, and in the second */
@@ -121,6 +123,10 @@ typedef struct flow_space {
 /* The fastest of all numbers of rows, with c's others. *n_solved (may be NULL): programs that were solved. */
 nib_status flow_search(const flow_case *c, const flow_space *space, flow_answer *out, int *n_solved,
                        nib_error *err);
+/* Calls `each` for every feasible numbers of rows; ties are not broken. */
+typedef void (*flow_each)(void *user, const flow_case *c, const flow_answer *a);
+nib_status flow_enumerate(const flow_case *c, const flow_space *space, flow_each each, void *user,
+                          int *n_solved, nib_error *err);
 
 const char *flow_lane_name(flow_lane l);
 

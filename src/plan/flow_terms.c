@@ -265,6 +265,7 @@ static linear device_holds(const flow_case *c, double n, double n_staged, double
     l.of[FLOW_WG] = s->weights * s->n_layer - 2 * s->weights;
     l.of[FLOW_HG] = s->stream * n * block_of(c) - s->stream * n_staged * c->batch;
     l.of[FLOW_CG] = kv;
+    l.of[FLOW_CN] = kv * s->kv_kept;
     return l;
 }
 

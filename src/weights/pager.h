@@ -197,6 +197,7 @@ typedef struct pager_stats {
     uint64_t n_expert_use, n_expert_hit; /* experts that visits used, and those of them that were in memory; 0
                                             and 0: all are resident */
     double wait_s;                       /* seconds that fetching pages and taking experts have waited */
+    double read_s;                       /* seconds in which their reads were in flight */
     bool packed;                         /* pages are streamed from the packed file */
 } pager_stats;
 void pager_get_stats(const pager *p, pager_stats *out); /* not during a pass */

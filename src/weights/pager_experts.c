@@ -570,6 +570,10 @@ void experts_forget(experts *x) {
     expert_table_forget(&x->table);
 }
 
+double experts_busy(const experts *x) {
+    return x->queue ? read_queue_busy(x->queue) : 0;
+}
+
 const expert_table *experts_counts(const experts *x) {
     return &x->table;
 }

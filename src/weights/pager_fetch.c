@@ -278,6 +278,8 @@ void pager_get_stats(const pager *p, pager_stats *out) {
                          .bytes_streamed = atomic_load(&p->bytes_streamed),
                          .pass_bytes = p->pass_bytes,
                          .wait_s = p->wait_s,
+                         .read_s = (p->reader ? reader_busy(p->reader) : 0) +
+                                   (p->experts ? experts_busy(p->experts) : 0),
                          .n_expert_use = p->experts ? experts_counts(p->experts)->n_used : 0,
                          .n_expert_hit = p->experts ? experts_counts(p->experts)->n_hit : 0,
                          .packed = p->packed != NULL};

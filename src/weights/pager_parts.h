@@ -202,6 +202,8 @@ void reader_close(reader *r); /* NULL is fine */
 /* As pager_begin and pager_end. */
 void reader_begin(reader *r, const visits *pass);
 void reader_end(reader *r);
+/* Seconds in which its reads were in flight. Any thread. */
+double reader_busy(reader *r);
 /* Pins the page of at->i and returns its data; blocks until it has arrived. The pages after it in the list
  * are read next. *wait_s grows by the seconds waited. */
 nib_status reader_pin(reader *r, const page_cursor *at, uint8_t **data, double *wait_s, nib_error *err);
@@ -227,6 +229,7 @@ nib_status experts_take(experts *x, int b, int32_t *out, int max, int *n, nib_er
 void experts_end(experts *x, int b, const int32_t *taken, int n);
 view experts_view(const experts *x, int b, int w, int32_t e);
 const expert_table *experts_counts(const experts *x);
-void experts_forget(experts *x); /* the visit has ended, also early */
+double experts_busy(const experts *x); /* as reader_busy; not during a pass */
+void experts_forget(experts *x);       /* the visit has ended, also early */
 
 #endif

@@ -110,6 +110,7 @@ static void reap(reader *r) {
                                     s->buffer, e.n_byte);
     atomic_fetch_add(&p->bytes_streamed, from_packed ? e.n_byte : s->reads.list[which.read].useful);
     pthread_mutex_lock(&r->lock);
+    r->read_s = read_queue_busy(r->queue);
     s->n_flight--;
     p->state[s->page].checked = from_packed && status == NIB_OK && right;
     if (from_packed && (status != NIB_OK || !right)) {
@@ -121,6 +122,13 @@ static void reap(reader *r) {
     }
     page_ring_finish(&r->ring, s);
     pthread_mutex_unlock(&r->lock);
+}
+
+double reader_busy(reader *r) {
+    pthread_mutex_lock(&r->lock);
+    const double seconds = r->read_s;
+    pthread_mutex_unlock(&r->lock);
+    return seconds;
 }
 
 /* ---- the thread ---- */

@@ -38,6 +38,7 @@ struct reader {
     pthread_cond_t changed;
     page_ring ring;
     bool stop;
+    double read_s;      /* read_queue_busy */
     bool lost, damaged; /* the packed file failed: nothing more is read from it */
 };
 

@@ -108,7 +108,7 @@ static int parse_workload(const char *text, nib_workload *out) {
     int end = 0;
     *out = (nib_workload){0};
     if (sscanf(text, "%lldx%lldx%lld%n", &p, &g, &n, &end) == 3 && !text[end] && p > 0 && g > 0 && n > 0) {
-        *out = (nib_workload){n, (double)p, (double)g, p + g};
+        *out = (nib_workload){n, (double)p, (double)g, p + g, 0};
         return 0;
     }
     const int fd = open(text, O_RDONLY | O_CLOEXEC);
@@ -139,25 +139,22 @@ static json_t *shares_json(const nib_shares *s) {
 }
 
 static json_t *flow_json(const nib_flow *f) {
-    return json_pack("{s:o, s:{s:o, s:o, s:o}, s:{s:f, s:f}, s:s, s:b, s:{s:f, s:f, s:f}, s:{s:i, s:f}}",
+    return json_pack("{s:o, s:{s:o, s:o, s:o}, s:{s:f, s:f, s:f}, s:s, s:b, s:{s:f, s:f, s:f}, s:{s:i, s:f}}",
                      "schedule", workload_schedule(f), "shares", "weights", shares_json(&f->weights), "kv",
                      shares_json(&f->kv), "stream", shares_json(&f->stream), "predicted", "tok_s", f->tok_s,
-                     "seconds", f->seconds, "binds", f->binds, "guessed", f->guessed, "one_more_gb", "vram",
-                     f->one_more_gb[0], "ram", f->one_more_gb[1], "disk", f->one_more_gb[2], "search",
-                     "programs", f->n_program, "seconds", f->search_s);
+                     "seconds", f->seconds, "latency_s", f->latency_s, "binds", f->binds, "guessed",
+                     f->guessed, "one_more_gb", "vram", f->one_more_gb[0], "ram", f->one_more_gb[1], "disk",
+                     f->one_more_gb[2], "search", "programs", f->n_program, "seconds", f->search_s);
 }
 
-static json_t *document(const char *model, const nib_workload *w, const nib_flow *plan,
-                        const nib_flow *bound) {
-    json_t *all = flow_json(plan);
-    if (all)
-        json_object_set_new(all, "model", json_string(model));
-    if (all)
-        json_object_set_new(all, "workload",
-                            json_pack("{s:I, s:f, s:f}", "n_request", (json_int_t)w->n_request, "n_prompt",
-                                      w->n_prompt, "n_gen", w->n_gen));
-    if (all)
-        json_object_set_new(all, "bound", flow_json(bound));
+/* Adds the model and the workload to a document; NULL stays NULL. */
+static json_t *with_question(json_t *all, const char *model, const nib_workload *w) {
+    if (!all)
+        return NULL;
+    json_object_set_new(all, "model", json_string(model));
+    json_object_set_new(all, "workload",
+                        json_pack("{s:I, s:f, s:f}", "n_request", (json_int_t)w->n_request, "n_prompt",
+                                  w->n_prompt, "n_gen", w->n_gen));
     return all;
 }
 
@@ -173,10 +170,37 @@ static void print_flow(const terminal *s, const char *title, const nib_flow *f) 
     print_shares(s, "weights", &f->weights);
     print_shares(s, "keys and values", &f->kv);
     print_shares(s, "residual stream", &f->stream);
-    terminal_line(s, "  %-18s %.1f tok/s, %.0f s for all; %s binds%s", "expected", f->tok_s, f->seconds,
-                  f->binds, f->guessed ? " (not measured: nibble hw)" : "");
+    terminal_line(s, "  %-18s %.1f tok/s, %.0f s for all, %.1f s for an answer; %s binds%s", "expected",
+                  f->tok_s, f->seconds, f->latency_s, f->binds,
+                  f->guessed ? " (not measured: nibble hw)" : "");
     terminal_line(s, "  %-18s VRAM %+.1f, RAM %+.1f tok/s", "one more GiB", f->one_more_gb[0],
                   f->one_more_gb[1]);
+}
+
+/* The frontier of latency and throughput. */
+static int print_frontier(cli_args *args, const char *model, const nib_engine_options *options,
+                          const nib_workload *w) {
+    enum { MAX_POINT = 48 };
+    nib_flow all[MAX_POINT];
+    nib_error err;
+    size_t n;
+    if (nib_plan_flows(model, options, w, NIB_FLOWS_FRONTIER, all, MAX_POINT, &n, &err))
+        return cli_fail(&err);
+    if (args->json) {
+        json_t *list = json_array();
+        for (size_t i = 0; i < n; i++)
+            json_array_append_new(list, flow_json(&all[i]));
+        return cli_write_json(with_question(json_pack("{s:o}", "frontier", list), model, w), args);
+    }
+    const terminal s = terminal_open(args, stdout);
+    terminal_line(&s, "%11s %9s %10s %7s %7s  %s", "latency, s", "tok/s", "sequences", "weights", "kv",
+                  "binds");
+    terminal_line(&s, "%11s %9s %10s %7s %7s", "", "", "together", "on disk", "on disk");
+    for (size_t i = 0; i < n; i++)
+        terminal_line(&s, "%11.1f %9.1f %10lld %5.0f %% %5.0f %%  %s", all[i].latency_s, all[i].tok_s,
+                      (long long)all[i].n_sequence, 100 * all[i].weights.disk, 100 * all[i].kv.disk,
+                      all[i].binds);
+    return 0;
 }
 
 int workload_plan(cli_args *args, const char *model, const nib_engine_options *options) {
@@ -186,10 +210,17 @@ int workload_plan(cli_args *args, const char *model, const nib_engine_options *o
     const int code = parse_workload(args->workload, &w);
     if (code)
         return code;
+    w.max_latency_s = args->max_latency;
+    if (args->frontier)
+        return print_frontier(args, model, options, &w);
     if (nib_plan_workload(model, options, &w, &plan, &bound, &err))
         return cli_fail(&err);
-    if (args->json)
-        return cli_write_json(document(model, &w, &plan, &bound), args);
+    if (args->json) {
+        json_t *all = with_question(flow_json(&plan), model, &w);
+        if (all)
+            json_object_set_new(all, "bound", flow_json(&bound));
+        return cli_write_json(all, args);
+    }
     const terminal s = terminal_open(args, stdout);
     terminal_line(&s, "workload     %lld requests, %.0f + %.0f tokens on average", (long long)w.n_request,
                   w.n_prompt, w.n_gen);

@@ -27,6 +27,7 @@ struct serve_job {
     int n_sequence, pooling;
     int64_t n_pass;     /* planned rows of a pass; 0: an option or a rule decides */
     int64_t n_position; /* planned positions of all answers together; 0: an option or a rule decides */
+    int32_t kv_on_disk; /* planned layers with their keys and values on the disk */
     char *files;        /* folder of /v1/files; NULL: none */
     char *key_text;     /* of the file; keys points into it */
     cli_strings keys;
@@ -62,8 +63,8 @@ int serve_engine_ram(const cli_args *args, uint64_t others, uint64_t *ram);
 uint64_t serve_cap_of(uint64_t ram, uint64_t others, uint64_t max_body);
 int serve_sessions_beside(const serve_job *job); /* an engine's sessions for other uses than answers */
 /* Plans the sequences and their positions for these requests, if no option decides them. *out is zeroed if it
- * does not. */
-void serve_plan(serve_job *job, const nib_workload *work, nib_flow *out);
+ * does not. Returns an exit code: 0 also where no plan can be made, unless a latency was asked for. */
+int serve_plan(serve_job *job, const nib_workload *work, nib_flow *out);
 /* If there is a draft model, opens it and sets it in the server. To be called before other models are opened,
  * so that its memory counts as part of the process when they are planned. The caller closes job->draft.
  * Returns an exit code. */

@@ -121,28 +121,32 @@ static nib_status fit_sessions(const serve_job *job, const char *model, nib_engi
     return status == NIB_E_NOMEM ? status : NIB_OK;
 }
 
-void serve_plan(serve_job *job, const nib_workload *work, nib_flow *out) {
+int serve_plan(serve_job *job, const nib_workload *work, nib_flow *out) {
     const cli_args *args = job->args;
     nib_engine_options o;
     nib_error err;
     *out = (nib_flow){0};
     if (args->parallel || args->cache_size || args->plan || args->draft_model || !args->model)
-        return;
+        return 0;
     cli_engine_options(args, &o);
     if (serve_engine_ram(args, job->kept_bytes + job_line_bytes(job), &o.ram) || cli_named_options(args, &o))
-        return;
+        return 0; /* opening says why */
     o.n_session = 1;
     o.grammar = true;
     o.progress = NULL;
     o.log = NULL;
     if (nib_plan_workload(args->model, &o, work, out, NULL, &err) != NIB_OK) {
         *out = (nib_flow){0};
+        if (work->max_latency_s > 0)
+            return cli_fail(&err);
         cli_note(args, "nibble: no plan for the requests: %s", err.message);
-        return;
+        return 0;
     }
     job->n_sequence = (int)out->n_sequence;
     job->n_pass = out->n_pass;
     job->n_position = out->n_sequence * num_round_up(work->n_position, KV_PAGE);
+    job->kv_on_disk = out->kv_on_disk;
+    return 0;
 }
 
 /* Rows of logits in one pass: one for each answer, and those of tokens proposed for some of them. */
@@ -179,6 +183,7 @@ static int engine_options(const serve_job *job, serve_opening *at, uint64_t rese
     o->n_sequence = job->n_sequence + serve_sessions_beside(job);
     o->n_logits = logits_rows(job);
     o->n_draft = (int32_t)cli_draft_max(job->args);
+    o->kv_on_disk = job->kv_on_disk;
     o->grammar = true;
     if (o->n_batch && o->n_batch < job->n_sequence)
         return cli_usage_error("-b: expected at least the %d sequences of --parallel", job->n_sequence);

@@ -40,9 +40,15 @@ void planning_close(planning *f);
 /* Makes a plan for weights that are not loaded yet. Errors as nib_plan. */
 nib_status planning_make(const engine_core *e, const nib_plan_options *how, plan *out, nib_error *err);
 
-/* nib_plan_workload, for a core whose weights are not loaded. */
-nib_status planning_workload(const engine_core *e, const nib_workload *work, nib_flow *out, nib_flow *bound,
-                             nib_error *err);
+/* Plans for a workload: those that nib_plan_flows says, at most max >= 1. */
+typedef struct flows_wanted {
+    bool frontier;
+    nib_flow *out; /* [max] */
+    size_t max, *n;
+} flows_wanted;
+/* nib_plan_workload and nib_plan_flows, for a core whose weights are not loaded. bound may be NULL. */
+nib_status planning_workload(const engine_core *e, const nib_workload *work, const flows_wanted *wanted,
+                             nib_flow *bound, nib_error *err);
 
 /* ---- memory.c, for planning_gather; f->q.need, the sizes and the workload are set ---- */
 /* Lists the possible cache types, the engine's own first. */

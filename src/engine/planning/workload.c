@@ -4,19 +4,26 @@
  * The keys and values of a sequence are whole KV pages of its longest positions, beside its tables.
  *
  * Where the processor computes, RAM is the device: nothing crosses a link, and its rate is that of the
- * device's own memory. */
+ * device's own memory. Keys and values may be on the disk there (kv_formats.on_disk): that takes a stage, and
+ * their incomplete pages stay in RAM. */
 #include "engine/planning/planning.h"
 
+#include "base/mem.h"
 #include "base/num.h"
+#include "engine/packed_folder.h"
+#include "engine/sizes.h"
 #include "plan/flow.h"
 #include "profile/machine.h"
 #include "schedule/sweeps.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { FEW = 64, FREE_SHARE = 8, SPARE_LAYERS = 2, MAX_PASS = 4096 };
+#define UNLIKE 1.3  /* numbers of sequences that are worth a comparison differ by this factor */
+#define SAME   1e-9 /* relative difference up to which two rates are the same */
 
 /* Of numbers of rows with the same speed the first is chosen: large cells have fewer barriers. */
 static const int batches[] = {128, 64, 48, 32, 24, 16, 12, 8, 4, 2, 1};
@@ -26,19 +33,27 @@ typedef struct facts {
     flow_shape shape;
     flow_rates rates;
     flow_case c;
+    flow_caps caps;
     double fixed[FLOW_N_SHARE];
+    double sequence; /* bytes of a sequence's keys, values and tables */
     int64_t max_cell;
     bool on_gpu, stages; /* stages: keys and values of layers may be in RAM */
     bool attends;        /* the processor attends to those: it is faster than the link */
+    int n_disk;          /* layers whose keys and values may be on the disk; 0: none */
+    double stage;        /* bytes in RAM that this needs */
     bool guessed;        /* some of the rates were not measured */
     bool bound;          /* homes that this build cannot have count too */
 } facts;
 
+/* Positions of the longest request. */
+static double longest(const nib_workload *w) {
+    return w->n_position > 0 ? (double)w->n_position : w->n_prompt + w->n_gen + 0.5;
+}
+
 static void set_shape(const planning *f, const nib_workload *w, facts *out) {
     const plan_question *q = &f->q;
     const plan_cache *cache = &q->caches[0];
-    const double n_position = w->n_position > 0 ? (double)w->n_position : w->n_prompt + w->n_gen;
-    const double pages = (double)num_div_up((int64_t)(n_position + 0.5), KV_BLOCK);
+    const double pages = (double)num_div_up((int64_t)longest(w), KV_BLOCK);
     double bytes = 0, macs = 0;
     for (int b = 0; b < q->n_block; b++) {
         bytes += (double)q->blocks[b].choices[0].bytes;
@@ -47,9 +62,9 @@ static void set_shape(const planning *f, const nib_workload *w, facts *out) {
     const double n = NUM_MAX(bytes / NUM_MAX((double)q->need.max_page, 1), 4);
     out->shape = (flow_shape){.n_layer = (int)n, .weights = bytes / (int)n, .row_ops = 2 * macs / (int)n};
     out->shape.attend_ops = 2 * (double)q->attention_macs / 2 / (int)n; /* half of a prompt's pairs */
-    const double sequence = pages * KV_BLOCK * (double)cache->position + (double)q->session;
+    out->sequence = pages * KV_BLOCK * (double)cache->position + (double)q->session;
     const double held = w->n_prompt + w->n_gen * (out->c.rule == FLOW_REFILL ? 0.5 : 1);
-    out->shape.kv = sequence / held / (int)n; /* width 0: the working memory of rows is held already */
+    out->shape.kv = out->sequence / held / (int)n; /* width 0: the working memory of rows is held already */
 }
 
 static void set_rates(const planning *f, facts *out) {
@@ -84,6 +99,25 @@ static double or_zero(double a, double b) {
     return a > b ? a - b : 0;
 }
 
+/* Whether keys and values may be on the disk, and what is in RAM then. */
+static nib_status set_disk(const planning *f, const engine_core *e, const nib_workload *w, facts *out,
+                           nib_error *err) {
+    engine_core with = *e;
+    const int most = kv_paging_max_on_disk(e->layout, e->resolved.formats);
+    const int64_t n_page = num_div_up((int64_t)longest(w), KV_BLOCK);
+    uint64_t kept;
+    if (!e->kind->has_disk || !engine_has_disk(e) || e->stage_end || most < model_n_kv_layer(e->m))
+        return NIB_OK;
+    with.resolved.formats.on_disk = most;
+    with.resolved.n_sequence = FEW;
+    const uint64_t bytes = sizes_pass_bytes(&with, f->base.n_pass, f->base.n_cell);
+    out->stage = or_zero((double)bytes, (double)sizes_pass_bytes(e, f->base.n_pass, f->base.n_cell));
+    NIB_TRY(kv_tables_bytes(e->layout, with.resolved.formats, false, 1, n_page, &kept, err));
+    out->shape.kv_kept = ((double)kept + (double)f->q.session) / out->sequence;
+    out->n_disk = most;
+    return NIB_OK;
+}
+
 /* Bytes for weights, keys and values under the caps. */
 static void set_caps(const planning *f, facts *out) {
     const plan_question *q = &f->q;
@@ -96,26 +130,35 @@ static void set_caps(const planning *f, facts *out) {
     const double disk = q->stream ? 1e15 : 0;
     /* the program keeps two layers free for streamed ones, which the ring is already */
     const double spare = SPARE_LAYERS * out->shape.weights;
-    out->c.caps = (flow_caps){or_zero(ram, beside) + spare, spare, disk};
+    out->caps = (flow_caps){or_zero(ram, beside) + spare, spare, disk};
     if (out->on_gpu)
-        out->c.caps = (flow_caps){
+        out->caps = (flow_caps){
             or_zero((double)f->q.device->capacity, (double)(f->q.device->fixed + f->q.device->activations)),
             or_zero(ram, beside), disk};
 }
 
+/* One of the ways to compute between which the program does not choose by itself. */
+typedef struct variant {
+    bool host_attends, on_disk;
+} variant;
+
 /* What this build cannot do is fixed: the residual stream is on the device, keys and values there or in RAM,
- * from where they come to the device or where the processor attends. */
-static void fix_homes(facts *out, bool bound) {
-    out->bound = bound;
+ * from where they come to the device or where the processor attends, or on the disk. */
+static void set_variant(facts *x, variant v) {
+    x->c.host_attends = v.host_attends;
     for (int i = 0; i < FLOW_N_SHARE; i++)
-        out->fixed[i] = -1;
-    for (int i = FLOW_CG; i < FLOW_N_SHARE && !bound; i++)
-        out->fixed[i] = i == FLOW_CG || i == FLOW_HG;
-    if (out->stages && !bound)
-        out->fixed[FLOW_CG] = out->fixed[FLOW_CC] = -1;
-    for (int i = FLOW_WC; i < FLOW_N_SHARE && !out->on_gpu; i += 3)
-        out->fixed[i] = 0;
-    out->c.fixed = out->fixed;
+        x->fixed[i] = -1;
+    for (int i = FLOW_CG; i < FLOW_N_SHARE && !x->bound; i++)
+        x->fixed[i] = i == FLOW_CG || i == FLOW_HG;
+    if (x->stages && !x->bound)
+        x->fixed[FLOW_CG] = x->fixed[FLOW_CC] = -1;
+    if (v.on_disk)
+        x->fixed[FLOW_CG] = x->fixed[FLOW_CN] = -1;
+    for (int i = FLOW_WC; i < FLOW_N_SHARE && !x->on_gpu; i += 3)
+        x->fixed[i] = 0;
+    x->c.fixed = x->fixed;
+    x->c.caps = x->caps;
+    x->c.caps.device = or_zero(x->caps.device, v.on_disk ? x->stage : 0);
 }
 
 static nib_shares shares_of(const flow_answer *a, flow_column first, bool on_gpu) {
@@ -145,7 +188,10 @@ static void write_down(const facts *x, const nib_workload *w, const flow_answer 
     out->stream = shares_of(a, FLOW_HG, gpu);
     out->host_attends = gpu && x->c.host_attends && a->share[FLOW_CG] < 1;
     out->guessed = x->guessed;
+    if (!x->bound)
+        out->kv_on_disk = (int32_t)ceil(a->share[FLOW_CN] * x->n_disk - 1e-6);
     out->tok_s = a->tok_s;
+    out->latency_s = a->prompt_s + a->token_s;
     out->seconds = (double)w->n_request * w->n_gen / a->tok_s;
     snprintf(out->binds, sizeof out->binds, "%s",
              a->binds[1] == FLOW_HBM && !gpu ? "RAM" : flow_lane_name(a->binds[1]));
@@ -164,35 +210,148 @@ static flow_space space_of(const facts *x, const nib_workload *w) {
                         .max_n_batch = (int)NUM_MIN(num_div_up(most, batches[first]), FEW)};
 }
 
-static nib_status search(facts *x, const nib_workload *w, nib_flow *out, nib_error *err) {
-    const flow_space space = space_of(x, w);
-    const double begun = time_now();
-    *out = (nib_flow){0};
-    flow_answer best = {0};
-    bool host_attends = false;
-    const int last = x->on_gpu && (x->bound || x->attends) ? 1 : 0;
-    for (int host = 0; host <= last; host++) {
-        flow_answer a;
-        int n;
-        x->c.host_attends = host;
-        NIB_TRY(flow_search(&x->c, &space, &a, &n, err));
-        out->n_program += n;
-        if (!a.feasible || a.tok_s <= best.tok_s)
-            continue;
-        best = a;
-        host_attends = host;
+/* A feasible plan. */
+typedef struct found {
+    variant v;
+    int batch, n_batch;
+    int64_t n_sequence;
+    double tok_s, latency_s;
+} found;
+
+typedef struct all_found {
+    found *list;
+    size_t n, max;
+    variant v;
+    int64_t n_request;
+    double least_s; /* the shortest latency of all */
+    double most_s;  /* longer ones are not listed; 0: all are */
+    bool full;      /* no memory for one more */
+} all_found;
+
+static void list_one(void *user, const flow_case *c, const flow_answer *a) {
+    all_found *all = user;
+    const double latency = a->prompt_s + a->token_s;
+    all->least_s = all->least_s > 0 ? NUM_MIN(all->least_s, latency) : latency;
+    if (all->most_s > 0 && latency > all->most_s)
+        return;
+    if (mem_grow((void **)&all->list, &all->max, all->n + 1, sizeof *all->list)) {
+        all->full = true;
+        return;
     }
-    out->search_s = time_now() - begun;
-    if (!best.feasible)
-        return nib_fail(err, NIB_E_NOFIT, "the caps leave no memory for one sequence of %.0f + %.0f tokens",
-                        w->n_prompt, w->n_gen);
-    x->c.host_attends = host_attends;
-    write_down(x, w, &best, out);
+    all->list[all->n++] = (found){.v = all->v,
+                                  .batch = c->batch,
+                                  .n_batch = c->n_batch,
+                                  .n_sequence = NUM_MIN((int64_t)c->batch * c->n_batch, all->n_request),
+                                  .tok_s = a->tok_s,
+                                  .latency_s = latency};
+}
+
+/* Whether both are the same to run: about as many sequences, and keys and values on the same tiers. */
+static bool are_alike(const found *a, const found *b) {
+    const double ratio = (double)a->n_sequence / (double)b->n_sequence;
+    return a->v.on_disk == b->v.on_disk && ratio > 1 / UNLIKE && ratio < UNLIKE;
+}
+
+/* Moves the fastest plans that differ to the front of the list, and returns their number. The first of equal
+ * ones has the largest cells. */
+static size_t keep_fastest(all_found *all, size_t max) {
+    size_t n = 0;
+    for (; n < max; n++) {
+        size_t best = all->n;
+        for (size_t i = n; i < all->n; i++) {
+            bool known = false;
+            for (size_t k = 0; k < n; k++)
+                known = known || are_alike(&all->list[i], &all->list[k]);
+            if (!known && (best == all->n || all->list[i].tok_s > all->list[best].tok_s * (1 + SAME)))
+                best = i;
+        }
+        if (best == all->n)
+            break;
+        const found x = all->list[best];
+        memmove(&all->list[n + 1], &all->list[n], (best - n) * sizeof *all->list);
+        all->list[n] = x;
+    }
+    return n;
+}
+
+static int by_latency(const void *a, const void *b) {
+    const found *x = a, *y = b;
+    return x->latency_s != y->latency_s ? (x->latency_s > y->latency_s) - (x->latency_s < y->latency_s)
+                                        : (x->tok_s < y->tok_s) - (x->tok_s > y->tok_s);
+}
+
+/* Likewise the frontier: a longer latency only for more tokens a second, by at least a max-th of them. */
+static size_t keep_frontier(all_found *all, size_t max) {
+    size_t n = 0;
+    double most = 0;
+    for (size_t i = 0; i < all->n; i++)
+        most = NUM_MAX(most, all->list[i].tok_s);
+    if (all->n > 0)
+        qsort(all->list, all->n, sizeof *all->list, by_latency);
+    for (size_t i = 0; i < all->n && n < max; i++)
+        if (n == 0 || all->list[i].tok_s > all->list[n - 1].tok_s + most / (double)max)
+            all->list[n++] = all->list[i];
+    return n;
+}
+
+/* Lists the plans of all variants. */
+static nib_status list_all(facts *x, const nib_workload *w, all_found *all, int *n_program, nib_error *err) {
+    const flow_space space = space_of(x, w);
+    const int last_host = x->on_gpu && (x->bound || x->attends), last_disk = x->n_disk > 0 && !x->bound;
+    for (int i = 0; i < 2 * 2; i++) {
+        int n;
+        all->v = (variant){i / 2, i % 2};
+        if (i / 2 > last_host || i % 2 > last_disk)
+            continue;
+        set_variant(x, all->v);
+        NIB_TRY(flow_enumerate(&x->c, &space, list_one, all, &n, err));
+        *n_program += n;
+    }
+    if (all->full)
+        return nib_fail_nomem(err, (all->n + 1) * sizeof *all->list, "the plans of a workload");
+    if (all->n > 0)
+        return NIB_OK;
+    if (all->least_s > 0)
+        return nib_fail(err, NIB_E_NOFIT, "no answer is expected within %g s: the shortest latency is %.3g s",
+                        all->most_s, all->least_s);
+    return nib_fail(err, NIB_E_NOFIT, "the caps leave no memory for one sequence of %.0f + %.0f tokens",
+                    w->n_prompt, w->n_gen);
+}
+
+/* Writes the wanted plans down, with ties broken. */
+static nib_status write_all(facts *x, const nib_workload *w, const found *list, size_t n, nib_flow *out,
+                            nib_error *err) {
+    for (size_t i = 0; i < n; i++) {
+        flow_answer a;
+        set_variant(x, list[i].v);
+        x->c.batch = list[i].batch;
+        x->c.n_batch = list[i].n_batch;
+        NIB_TRY(flow_solve(&x->c, &a, err));
+        write_down(x, w, &a, &out[i]);
+    }
     return NIB_OK;
 }
 
-nib_status planning_workload(const engine_core *e, const nib_workload *w, nib_flow *out, nib_flow *bound,
-                             nib_error *err) {
+static nib_status search(facts *x, const nib_workload *w, const flows_wanted *f, nib_error *err) {
+    const double begun = time_now();
+    all_found all = {.n_request = w->n_request, .most_s = w->max_latency_s};
+    int n_program = 0;
+    memset(f->out, 0, f->max * sizeof *f->out);
+    nib_status status = list_all(x, w, &all, &n_program, err);
+    if (status == NIB_OK) {
+        *f->n = f->frontier ? keep_frontier(&all, f->max) : keep_fastest(&all, f->max);
+        status = write_all(x, w, all.list, *f->n, f->out, err);
+    }
+    for (size_t i = 0; status == NIB_OK && i < *f->n; i++) {
+        f->out[i].n_program = n_program;
+        f->out[i].search_s = time_now() - begun;
+    }
+    mem_free(all.list);
+    return status;
+}
+
+nib_status planning_workload(const engine_core *e, const nib_workload *w, const flows_wanted *wanted,
+                             nib_flow *bound, nib_error *err) {
     planning f;
     facts x = {.on_gpu = e->kind->tier == NIB_TIER_VRAM};
     const planning_of of = {.n_prompt = (int64_t)w->n_prompt, .n_gen = (int64_t)w->n_gen};
@@ -213,12 +372,14 @@ nib_status planning_workload(const engine_core *e, const nib_workload *w, nib_fl
         set_shape(&f, w, &x);
         set_rates(&f, &x);
         set_caps(&f, &x);
-        fix_homes(&x, false);
-        status = search(&x, w, out, err);
+        status = set_disk(&f, e, w, &x, err);
     }
+    if (status == NIB_OK)
+        status = search(&x, w, wanted, err);
     if (status == NIB_OK && bound) {
-        fix_homes(&x, true);
-        status = search(&x, w, bound, err);
+        size_t n;
+        x.bound = true;
+        status = search(&x, w, &(flows_wanted){.out = bound, .max = 1, .n = &n}, err);
     }
     planning_close(&f);
     return status;

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { SLOT_BYTES = 8 << 20 }; /* of a slot that holds several sequences */
+enum { SLOT_BYTES = 2 << 20 }; /* of a slot that holds several sequences */
 
 /* Pages of a slot: those of a sequence, or of several short ones. */
 static int64_t slot_pages(const backend_setup *s, uint64_t stride) {
