@@ -380,6 +380,30 @@ static void test_lying(void **state) {
     assert_non_null(strstr(err.message, "model.safetensors"));
 }
 
+static void note_line(void *user, const char *line) {
+    *(bool *)user |= strstr(line, "7 matrices are held in f32") && strstr(line, "act-order");
+}
+
+/* The tensors of the file are counted, not those that are computed from them. What is held in f32 is said. */
+static void test_told(void **state) {
+    (void)state;
+    bool told = false;
+    nib_error err;
+    char *data;
+    size_t n;
+    uint64_t header;
+    nib_engine_options o = engine_usual();
+    o.log = note_line;
+    o.user = &told;
+    must(file_read_all("tests/data/packed/gptq-act/model.safetensors", 1 << 20, &data, &n, &err));
+    memcpy(&header, data, sizeof header);
+    mem_free(data);
+    nib_engine *e = engine_must_open("tests/data/packed/gptq-act", &o, NULL);
+    assert_int_equal(nib_engine_info(e)->bytes, n - header - sizeof header);
+    assert_true(told);
+    nib_engine_close(e);
+}
+
 /* ---- faults ---- */
 
 static nib_status make_step(void *folder, nib_error *err) {
@@ -419,6 +443,7 @@ int main(void) {
         cmocka_unit_test(test_same_values),    cmocka_unit_test(test_runs_as_it_is),
         cmocka_unit_test(test_factor_in_gguf), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_damaged),        cmocka_unit_test(test_lying),
-        cmocka_unit_test(test_exponents_run),  cmocka_unit_test(test_faults)};
+        cmocka_unit_test(test_told),           cmocka_unit_test(test_exponents_run),
+        cmocka_unit_test(test_faults)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

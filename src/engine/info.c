@@ -17,8 +17,8 @@ static void count_tensors(const container *c, uint64_t *bytes, uint64_t *params)
         uint64_t n = 1;
         for (int d = 0; d < t->n_dim; d++)
             n *= (uint64_t)t->shape[d];
-        *bytes += t->bytes;
-        *params += n;
+        *bytes += t->packed ? 0 : t->bytes; /* computed from others */
+        *params += t->source ? 0 : n;
     }
 }
 

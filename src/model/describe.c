@@ -17,6 +17,8 @@ static json_t *tensors_of(const container *c) {
     bool ok = list != NULL;
     for (size_t i = 0; i < container_n_tensor(c); i++) {
         const container_tensor *t = container_tensor_at(c, i);
+        if (t->packed) /* computed from others of the list */
+            continue;
         json_t *shape = json_array();
         for (int d = 0; d < t->n_dim; d++)
             ok = jsonx_add(shape, json_integer(t->shape[d])) && ok;
@@ -30,7 +32,7 @@ static json_t *tensors_of(const container *c) {
 static uint64_t tensor_bytes(const container *c) {
     uint64_t n = 0;
     for (size_t i = 0; i < container_n_tensor(c); i++)
-        n += container_tensor_at(c, i)->bytes;
+        n += container_tensor_at(c, i)->packed ? 0 : container_tensor_at(c, i)->bytes;
     return n;
 }
 

@@ -2,6 +2,7 @@
  * program for each block. */
 #include "base/mem.h"
 #include "base/num.h"
+#include "formats/packed_matrix.h"
 #include "model/internal.h"
 
 #include <assert.h>
@@ -268,6 +269,26 @@ static nib_status find_name(model *m, nib_error *err) {
     return m->name != NULL ? NIB_OK : nib_fail_nomem(err, strlen(name), "the model's name");
 }
 
+/* Says how many packed matrices have no compact format with their values. A router is f32 by choice. */
+static void tell_wide(const model *m, const logger *log) {
+    const container_tensor *first = NULL;
+    size_t n = 0;
+    for (int i = 0; i < m->n_block; i++)
+        for (int j = 0; j < m->blocks[i].n_weight; j++) {
+            const weight *w = &m->blocks[i].weights[j];
+            const container_tensor *t = w->pieces[0].tensor;
+            if (w->type != TYPE_F32 || t->packed == NULL || t->packed->kind == PACKED_HEADS || w->exact)
+                continue;
+            first = n++ == 0 ? t : first;
+        }
+    if (n > 0)
+        log_line(
+            log,
+            "%zu matrices are held in f32, the first is %s: no compact format has their values (act-order, "
+            "scales that no f16 is, e5m2, or rows that are no whole blocks)",
+            n, first->name);
+}
+
 static nib_status read_model(model *m, const logger *log, nib_error *err) {
     NIB_TRY(find_name(m, err));
     NIB_TRY(container_get_kind(m->c) == CONTAINER_GGUF ? find_gguf_arch(m, err) : find_hf_arch(m, err));
@@ -275,6 +296,7 @@ static nib_status read_model(model *m, const logger *log, nib_error *err) {
     NIB_TRY(config_read(&source, &m->cfg, err));
     NIB_TRY(make_blocks(m, err));
     NIB_TRY(sites_check_advice(m, err));
+    tell_wide(m, log);
     return tensors_check_unused(m, log, err);
 }
 
