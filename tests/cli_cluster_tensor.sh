@@ -12,16 +12,19 @@ export PYTHONPATH="$here/support" PYTHONDONTWRITEBYTECODE=1
 
 tokens=5,9,5,23,7,5,41,12,5,30,8,19,27,5,11,6,5,7,9,40,3,21,5,17,2,33
 
-# Logits of every position within BOUND of the largest one, and the same tokens.
+# Logits of every position within BOUND of the largest one, and the same tokens. alone: the options of one process.
+alone=
 alike() { # BOUND MODEL DEVICES OPTIONS...
     bound=$1
     model=$2
     devices=$3
     shift 3
-    "$nibble" logits "$model" --tokens "$tokens" -o "$tmp/one" -q "$@" 2>"$tmp/err" &&
+    # shellcheck disable=SC2086 # several words
+    "$nibble" logits "$model" --tokens "$tokens" -o "$tmp/one" -q "$@" $alone 2>"$tmp/err" &&
         "$nibble" logits "$model" --tokens "$tokens" -o "$tmp/ranks" -q "$@" --devices "$devices" --split-mode tensor \
             2>"$tmp/err" && python3 "$here/support/logits-near.py" "$tmp/one" "$tmp/ranks" "$bound" || return 1
-    one=$("$nibble" run "$model" --tokens 5,6,7 -n 12 --temp 0 --ignore-eos -q "$@" 2>"$tmp/err")
+    # shellcheck disable=SC2086
+    one=$("$nibble" run "$model" --tokens 5,6,7 -n 12 --temp 0 --ignore-eos -q "$@" $alone 2>"$tmp/err")
     ranks=$("$nibble" run "$model" --tokens 5,6,7 -n 12 --temp 0 --ignore-eos -q "$@" --devices "$devices" \
         --split-mode tensor 2>"$tmp/err")
     [ -n "$one" ] && [ "$one" = "$ranks" ]
@@ -71,6 +74,22 @@ else
     check "blocks of a file, with activations of 16 bits" alike 2e-3 "$tmp/large.gguf" cpu,cpu --activation a16
     check "a model larger than a rank's cap" same --devices cpu,cpu --no-stream --ram 130M
     check "one rank streams, the other does not" same --devices cpu:70M,cpu
+fi
+
+# The same on fake GPUs (tests/support/fakecuda.c), whose memory the processes share.
+library=$(cd "$(dirname "$nibble")" && pwd)/tests/libfakecuda.so
+if [ -f "$library" ]; then
+    alone="--backend cuda"
+    export NIBBLE_CUDA="$library"
+    check "on 2 GPUs" alike 1e-3 "$data/llama" 0,0 --kv f16
+    check "on 4, with biases" alike 1e-3 "$data/gpt_neox" 0,0,0,0 --kv f16
+    check "on 2, with norms after the sums" alike 1e-3 "$data/gemma3" 0,0 --kv f16
+    check "a GPU without memory for its share" fails 3 "memory for the whole share" \
+        run "$data/llama" --tokens 5,6,7 -n 1 --kv f16 -ngl 1 --devices 0,0 --split-mode tensor
+    unset NIBBLE_CUDA
+    alone=
+else
+    echo "skip shares on GPUs: $library is not there"
 fi
 
 mkdir "$tmp/chat" "$tmp/batches"

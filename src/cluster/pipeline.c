@@ -229,6 +229,7 @@ static step_links links_of(pipeline *p, const cluster_setup *s) {
     step_links l = {
         .first = s->ranks[0].stage.first, .end = s->ranks[0].stage.end, .results = take_results, .user = p};
     if (s->options.split == NIB_SPLIT_TENSOR) {
+        l.shares = true;
         l.receive = send_pass;
         l.abandon = abandon;
     } else {

@@ -129,6 +129,7 @@ static nib_status open_stage(rank *r, const cluster_setup *s, nib_error *err) {
     r->on = engine_parts_of(r->engine);
     r->links = (step_links){.first = stage.first,
                             .end = stage.end,
+                            .shares = r->sums.of != NULL,
                             .repeats = true,
                             .receive = r->sums.of ? NULL : take_stream,
                             .send = r->sums.of || is_last(r) ? NULL : send_stream,

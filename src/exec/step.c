@@ -115,7 +115,7 @@ static visits visits_of(const stepper *s, const pass *p) {
 /* The blocks of a pass, or of this stage. */
 static nib_status run_stage(const loop *l, const visits *list, nib_error *err) {
     const step_links *links = l->s->links;
-    if (links && links->receive)
+    if (links && links->receive && !links->shares)
         NIB_TRY(links->receive(links->user, l->p, l->s->backend, err));
     NIB_TRY(steps(l, *list, err));
     return links && links->send ? links->send(links->user, l->p, l->s->backend, err) : NIB_OK;
@@ -154,12 +154,15 @@ static nib_status run_rows(stepper *s, const pass *p, nib_error *err) {
                               .n_head = list->n_head,
                               .logits = p->logits,
                               .plain = !p->probe && !p->change && !p->enter && !p->hidden && !p->apart &&
-                                       p->first_block == 0 && p->end_block == 0 && !l->s->links,
+                                       p->first_block == 0 && p->end_block == 0 &&
+                                       (!l->s->links || l->s->links->shares),
                               .n_best = p->n_best,
                               .processor = p->processor,
                               .probe = p->probe,
                               .hidden = p->hidden,
                               .cancel = &l->cancel};
+    if (l->s->links && l->s->links->shares && l->s->links->receive)
+        NIB_TRY(l->s->links->receive(l->s->links->user, p, by, err));
     NIB_TRY(by->kind->begin(by, &now, err));
     pager_begin(l->s->pager, list);
     const nib_status status = run_stage(l, list, err);

@@ -19,11 +19,12 @@ typedef struct step_links {
     int64_t n_part; /* rows after which a pass goes on to the next stage: these compute at the same time.
                        0: all of them */
     int n_pass;     /* passes that may have begun at the same time; 0: one */
+    bool shares;    /* the ranks share every layer, and nothing of the stream is passed on */
     bool repeats;   /* this is not the first rank: it repeats the calls of page tables, and prepares none */
     bool whole;     /* visits as if weights were streamed, as another rank's are, and of so many rows; 0: */
     int64_t n_cell; /* the back end's. So ranks that share layers visit alike */
-    /* Before the first block: writes the stream that the stages before have left, or sends the pass to the
-     * ranks that share the layers. NULL: nothing. */
+    /* Before the first block: writes the stream that the stages before have left. Of ranks that share layers:
+     * before the pass of the back end, sends it to the others. NULL: nothing. */
     nib_status (*receive)(void *user, const struct pass *p, backend *by, nib_error *err);
     /* After the last block: passes the stream on. NULL: no stage follows. */
     nib_status (*send)(void *user, const struct pass *p, backend *by, nib_error *err);

@@ -28,9 +28,10 @@ typedef struct rank_state {
 } rank_state;
 
 typedef struct shared {
+    alignas(
+        LINE) _Atomic int64_t failed;    /* number of the last pass that failed; GPUs read and write it too */
     alignas(LINE) _Atomic uint32_t bell; /* changes when a rank has written or failed */
     _Atomic uint32_t n_waiting;
-    _Atomic int64_t failed; /* number of the last pass that failed */
     rank_state rank[];
 } shared;
 
@@ -83,6 +84,18 @@ int sums_n_rank(const rank_sums *s) {
 void sums_begin(rank_sums *s, int64_t pass) {
     s->pass = pass;
     atomic_store_explicit(&s->now, (uint64_t)pass << PASS_SHIFT, memory_order_relaxed);
+}
+
+int64_t sums_pass(const rank_sums *s) {
+    return s->pass;
+}
+
+int sums_rank(const rank_sums *s) {
+    return s->rank;
+}
+
+int64_t *sums_failed_at(const rank_sums *s) {
+    return (int64_t *)(uintptr_t)&s->at->failed;
 }
 
 /* ---- the bell ---- */
@@ -140,7 +153,7 @@ static int first_missing(const rank_sums *s, uint64_t now) {
     return r;
 }
 
-static nib_status check_failed(const rank_sums *s, nib_error *err) {
+nib_status sums_check(const rank_sums *s, nib_error *err) {
     if (atomic_load(&s->at->failed) >= s->pass)
         return nib_fail(err, NIB_E_CANCELLED, "another rank has given the pass up");
     return cancel_asked(&s->gone) ? nib_fail(err, NIB_E_IO, "a rank of the model has ended") : NIB_OK;
@@ -166,7 +179,7 @@ nib_status sums_wait(const rank_sums *s, uint64_t now, uint64_t tag, nib_error *
         const uint32_t heard = atomic_load(&s->at->bell);
         if (first_missing(s, now) == s->n_rank)
             return check_tags(s, now, tag, err);
-        NIB_TRY(check_failed(s, err));
+        NIB_TRY(sums_check(s, err));
         sleep_until_it_rings(s->at, heard);
     }
 }

@@ -32,6 +32,13 @@ void sums_begin(rank_sums *s, int64_t pass);
 /* The rank's pass has failed: no rank waits for it any more. */
 void sums_fail(rank_sums *s, int64_t pass);
 
+/* For sums that are computed elsewhere: the pass's number; the number of the last pass that has failed, in
+ * the first page of the shared memory; and, when the pass has ended, the errors of sums_wait. */
+int64_t sums_pass(const rank_sums *s);
+int64_t *sums_failed_at(const rank_sums *s);
+nib_status sums_check(const rank_sums *s, nib_error *err);
+int sums_rank(const rank_sums *s);
+
 /* One sum, by all threads of a rank at the same time; each adds some columns. The threads copy to sums_own;
  * then, behind a barrier, one calls sums_publish; then each calls sums_wait, and reads sums_of. */
 int64_t sums_max_rows(const rank_sums *s);         /* rows that can be added at a time */

@@ -108,6 +108,8 @@ static int alloc(void **p, size_t bytes) {
     return 0;
 }
 static int release(void *p) {
+    if (fake_is_shared(p))
+        return fake_share_close(p);
     uint8_t *block = (uint8_t *)real(p) - HEADER;
     size_t bytes;
     memcpy(&bytes, block, sizeof bytes);
@@ -360,6 +362,9 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .graph_end = graph_end,
         .graph_launch = graph_launch,
         .graph_free = graph_free,
+        .share_new = fake_share_new,
+        .share_open = fake_share_open,
+        .share_close = fake_share_close,
         .gtile = fake_gtile,
         .linear_scratch = fake_linear_scratch,
         .linear = fake_linear,
@@ -383,6 +388,7 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .columns = fake_columns,
         .rope = fake_rope,
         .embed = fake_embed,
+        .reduce = fake_reduce,
         .residual_scratch = fake_residual_scratch,
         .residual = fake_residual,
         .residual_add = fake_residual_add,

@@ -131,6 +131,11 @@ const cuda_unit *fake_units(int *n);
 bool fake_has_wide(void);
 size_t fake_wide_scratch(int64_t n_row, int64_t k);
 bool fake_has_batch(void);
+/* fakecuda_reduce.c */
+int fake_share_new(void **p, size_t bytes, cuda_handle *handle);
+int fake_share_open(void **p, const cuda_handle *handle);
+int fake_share_close(void *p);
+bool fake_is_shared(const void *p);
 /* fakecuda_attend.c */
 size_t fake_attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head);
 /* fakecuda_rows.c */

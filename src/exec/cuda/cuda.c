@@ -16,6 +16,7 @@ static void cuda_close(backend *b) {
         replay_close(c);
         fetches_close(c);
     }
+    reduce_close(c);
     attend_host_close(c);
     in_place_close(c);
     staged_close(c);
@@ -50,6 +51,7 @@ static nib_status open_parts(cuda *c, nib_error *err) {
         return nib_fail_nomem(err, (size_t)n_rope * sizeof *c->mem.cos_sin, "the rotary tables");
     NIB_TRY(steps_open(c, err));
     NIB_TRY(replay_open(c, err));
+    NIB_TRY(reduce_open(c, err));
     NIB_TRY(fetches_open(c, err));
     NIB_TRY(in_place_open(c, err));
     NIB_TRY(attend_host_open(c, err));
@@ -88,6 +90,7 @@ static nib_status cuda_reserve(backend *b, const backend_rows *rows, nib_error *
     cuda *c = cuda_of(b);
     in_place_follow(c, b->split);
     attend_host_follow(c, b->split);
+    NIB_TRY(reduce_check(c, err));
     NIB_TRY(in_place_reserve(c, rows, err));
     NIB_TRY(staged_reserve(c, err));
     NIB_TRY(gpu_workspace_open(c, rows, err));
@@ -142,6 +145,7 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
     }
     c->replay.repeats = n_row <= CUDA_MAX_ROWS && !c->now.several[0] && !c->now.several[1] &&
                         !(b->by_role && c->now.has_prompts);
+    NIB_TRY(reduce_begin(c, err));
     NIB_TRY(gpu_workspace_send_tables(c, err));
     NIB_TRY(gpu_workspace_send_changes(c, err));
     replay_begin(c);
@@ -166,7 +170,7 @@ static nib_status cuda_end(backend *b, nib_error *err) {
     replay_drop(c);
     replay_end(c, status == NIB_OK);
     if (status == NIB_OK)
-        return NIB_OK;
+        return reduce_end(c, err);
     c->failed = why;
     return nib_fail(err, status, "%s", why.message);
 }

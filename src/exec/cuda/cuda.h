@@ -23,6 +23,7 @@
 #include "exec/cuda/estimates.h"
 #include "exec/cuda/in_place.h"
 #include "exec/cuda/workspace.h"
+#include "exec/cuda/reduce.h"
 #include "exec/cuda/replay.h"
 #include "exec/cuda/residual.h"
 #include "exec/cuda/share.h"
@@ -69,6 +70,7 @@ struct cuda {
     in_place in_place;
     attend_host attend_host;
     staged staged;
+    reduce reduce;
 
     gpu_workspace mem;
     angles angles;

@@ -258,6 +258,7 @@ static nib_status launch_step(const launch_walk *w, const step *s, nib_error *er
     case STEP_EACH: return launch_each(w, o, err);
     case STEP_COLUMNS: return launch_columns(w, o, err);
     case STEP_ROPE: return launch_rope(w, o, err);
+    case STEP_REDUCE: return launch_reduce(w, s, err);
     case STEP_RECURRENT: return launch_recurrent(w, o, err);
     case STEP_ROUTE: return launch_route(w, s, err);
     case STEP_EXPERTS: return launch_experts(w, s, err);

@@ -65,6 +65,7 @@ nib_status launch_recurrent(const launch_walk *w, const op *o, nib_error *err);
 nib_status launch_norm(const launch_walk *w, const op *o, const op *second, nib_error *err);
 nib_status launch_each(const launch_walk *w, const op *o, nib_error *err);
 nib_status launch_columns(const launch_walk *w, const op *o, nib_error *err);
+nib_status launch_reduce(const launch_walk *w, const step *s, nib_error *err); /* reduce.c */
 nib_status launch_rope(const launch_walk *w, const op *o, nib_error *err);
 
 #endif

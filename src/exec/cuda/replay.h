@@ -24,6 +24,7 @@ typedef enum launch_kind {
     LAUNCH_EACH,
     LAUNCH_COLUMNS,
     LAUNCH_ROPE,
+    LAUNCH_REDUCE,
     LAUNCH_RECURRENT,
     LAUNCH_ROUTE,
     LAUNCH_EXPERTS,

@@ -207,6 +207,9 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
     case LAUNCH_COLUMNS:
         out->bytes = (double)(2 * l->u.columns.n_row * l->u.columns.n_group * l->u.columns.n * FLOAT);
         return;
+    case LAUNCH_REDUCE: /* what is read and written here, and what other GPUs store */
+        out->bytes = (double)((l->u.reduce.n_rank * 4 + 2) * l->u.reduce.n_row * l->u.reduce.n * FLOAT);
+        return;
     case LAUNCH_ROPE:
         out->bytes = (double)(2 * l->u.rope.n_row * l->u.rope.n_head * l->u.rope.n_rot * FLOAT);
         return;
@@ -236,6 +239,7 @@ static void label(const cuda *c, const gpu_launch *l, char *out, size_t size) {
                                         [LAUNCH_PACK] = "keys and values to codes",
                                         [LAUNCH_ATTEND] = "rope, attention",
                                         [LAUNCH_PROMPT] = "rope, attention",
+                                        [LAUNCH_REDUCE] = "add over ranks",
                                         [LAUNCH_ROUTE] = "route",
                                         [LAUNCH_FETCH] = "fetch residuals",
                                         [LAUNCH_ADD] = "add residuals",

@@ -103,7 +103,7 @@ static bool is_gate(const builder *b, int i) {
            (gate->out == gate->in2 || !is_read_later(b, i + 3, gate->in2));
 }
 
-/* Whether op i is a product whose output is then added to a register. */
+/* Whether op i is a product, or a sum over ranks, whose output is then added to a register. */
 static bool is_residual(const builder *b, int i) {
     const op *o = &b->ops[i], *add = o + 1;
     return i + 1 < b->n_op && add->kind == OP_ADD && add->in == add->out && add->in2 == o->out &&
@@ -276,7 +276,6 @@ static bool has_kernel(op_kind kind) {
     case OP_GROUPS:
     case OP_SPREAD:
     case OP_SHORTLIST:
-    case OP_REDUCE:
     case OP_COUNT: return false;
     default: return true;
     }
@@ -325,6 +324,12 @@ static nib_status take(builder *b, int i, step *s) {
         s->kind = STEP_ROUTE;
         return o->w < 0 ? NIB_OK : refuse(b, o, "the experts of each token are listed");
     case OP_EXPERTS: return take_experts(b, i, s);
+    case OP_REDUCE:
+        s->kind = STEP_REDUCE;
+        s->tail = is_residual(b, i) ? o + 1 : NULL;
+        s->n = s->tail ? 2 : 1;
+        s->out = s->tail ? s->tail->out : o->out;
+        return o->n % 2 ? refuse(b, o, "expected an even width") : NIB_OK;
     case OP_CONV:
     case OP_SSD:
     case OP_SCAN:
@@ -336,7 +341,6 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_MIX:
     case OP_LIKE:
     case OP_SPARSIFY:
-    case OP_REDUCE:
     case OP_CONNECT:
     case OP_POOL:
     case OP_SELECT:
@@ -396,7 +400,8 @@ static bool can_leave(const block *of, const step *s) {
         return false;
     if (s->out == REG_NONE || s->out == REG_LOGITS)
         return false;
-    return s->kind == STEP_ATTEND ? first[s->n - 1].u.attn.d_head % 32 == 0 : first->n % 32 == 0;
+    return s->kind == STEP_ATTEND ? first[s->n - 1].u.attn.d_head % 32 == 0
+                                  : first->n % (s->kind == STEP_REDUCE ? 64 : 32) == 0;
 }
 
 static bool can_take(const block *of, const step *s) {

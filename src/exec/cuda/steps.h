@@ -15,6 +15,7 @@ typedef enum step_kind {
     STEP_COLUMNS,
     STEP_ROPE,
     STEP_RECURRENT,
+    STEP_REDUCE,
     STEP_ROUTE,
     STEP_EXPERTS
 } step_kind;
@@ -27,9 +28,11 @@ struct step {
     bool feeds_cache;
     int n_w;        /* STEP_LINEAR, STEP_EXPERTS: number of products, which are the first ops */
     const op *norm; /* STEP_LINEAR: the norm of their input, computed with them; NULL: none */
-    const op *tail; /* STEP_LINEAR, STEP_EXPERTS: OP_GATE of two products, or OP_ADD of one; NULL: none */
+    const op *tail; /* STEP_LINEAR, STEP_EXPERTS: OP_GATE of two products, or OP_ADD of one; STEP_REDUCE:
+                       OP_ADD of the sum; NULL: none */
     const op *rope; /* STEP_ATTEND: the rotation of q, equal to that of k; NULL: none */
-    reg in, out; /* in: input of STEP_LINEAR; out: the only register that STEP_LINEAR or STEP_ATTEND writes */
+    reg in, out;    /* in: input of STEP_LINEAR; out: the only register that STEP_LINEAR, STEP_ATTEND or
+                       STEP_REDUCE    writes */
     const step *codes_for; /* the next product, if it reads codes of `out` that this step leaves (cuda_codes);
                               NULL: it does not */
     int codes_for_block;

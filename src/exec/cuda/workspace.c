@@ -101,11 +101,12 @@ static uint64_t part(uint64_t *at, int64_t n) {
 
 /* Byte offsets of the parts of `tables`. */
 typedef struct table_parts {
-    uint64_t first_page, first_part, position, token, state, save, angles, pages, end;
+    uint64_t pass, first_page, first_part, position, token, state, save, angles, pages, end;
 } table_parts;
 static table_parts table_parts_of(const model *m, int64_t n_row, int64_t n_page) {
     table_parts p;
     uint64_t at = 0;
+    p.pass = part(&at, 2);
     p.first_page = part(&at, n_row);
     p.first_part = part(&at, n_row);
     p.position = part(&at, n_row);
@@ -409,6 +410,8 @@ nib_status gpu_workspace_send_tables(cuda *c, nib_error *err) {
         page += lists_of(c) * each - newest_of(c);
     }
     c->now.coded = NULL;
+    reduce_number(c, (int64_t *)(void *)(c->mem.tables_host + p.pass),
+                  (int64_t *)(void *)(c->mem.tables + p.pass));
     c->mem.first_page = (int32_t *)(void *)(c->mem.tables + p.first_page);
     c->mem.first_part = (int32_t *)(void *)(c->mem.tables + p.first_part);
     c->mem.position = (int32_t *)(void *)(c->mem.tables + p.position);

@@ -34,7 +34,7 @@ extern "C" {
 #include "model/program.h"
 #include "numbers/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 19, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 20, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum {
     CUDA_PAGE = 64 /* positions of a KV page */,
     CUDA_MAX_ROWS = 64 /* rows of `linear` and `batch` */,
@@ -455,6 +455,39 @@ static inline int64_t cuda_recurrent_scratch(int64_t n_row, int64_t n, int64_t n
     return n_row / CUDA_CONV_ROWS * (n_tap - 1) * n * (int64_t)sizeof(float);
 }
 
+/* Device memory that another process of the host can open. */
+typedef struct cuda_handle {
+    char bytes[64];
+} cuda_handle;
+
+/* OP_REDUCE on n_row rows: out is the sum of x of all ranks, in their order, or with `adds` that is added to
+ * out. Each rank is a GPU of this host, and launches the same sums in the same order. Sums have numbers: a
+ * launch has the next ones after `first` of the pass, one for each max_pair pairs of floats, which is what a
+ * rank's memory holds. A launch that waits for 4 seconds, or whose pass has failed on another rank, ends
+ * without a result; *failed is then at least the pass. */
+enum { CUDA_MAX_RANK = 8, CUDA_REDUCE_SHIFT = 20 /* a number is that of the pass, then that in the pass */ };
+typedef struct cuda_reduce {
+    const float *x;             /* [n_row, ldx], 8-byte aligned rows */
+    float *out;                 /* [n_row, ldo], likewise; may be x */
+    int64_t ldx, ldo, n_row, n; /* n is even */
+    bool adds;
+    int rank, n_rank;
+    void *
+        places[CUDA_MAX_RANK]; /* of each rank, cuda_reduce_bytes, zeroed once: `share_new` or `share_open` */
+    int64_t max_pair;          /* a multiple of 32 */
+    const int64_t *pass;       /* number of the pass, in device memory */
+    int64_t first;
+    int64_t *failed;   /* host memory that all ranks share, as a device pointer of `map` */
+    cuda_codes leaves; /* codes of `out` to leave; n is a multiple of 64; for as many rows as left_rows() of
+                          the product */
+} cuda_reduce;
+static inline int64_t cuda_reduce_bytes(int n_rank, int64_t max_pair) {
+    return 2 * n_rank * max_pair * 16;
+}
+static inline int64_t cuda_reduce_parts(int64_t n_row, int64_t n, int64_t max_pair) {
+    return (n_row * (n / 2) + max_pair - 1) / max_pair;
+}
+
 typedef void *cuda_stream, *cuda_graph, *cuda_event;
 
 /* A strategy for `linear`, or for products of many rows (`wide`). `row` says which formats and numbers of
@@ -516,6 +549,10 @@ typedef struct cuda_kernels {
     int (*graph_end)(cuda_stream s, cuda_graph *g);
     int (*graph_launch)(cuda_graph g, cuda_stream s);
     int (*graph_free)(cuda_graph g);
+    /* Device memory for several processes, zeroed: `release` frees it. Others open it by its handle. */
+    int (*share_new)(void **p, size_t bytes, cuda_handle *handle);
+    int (*share_open)(void **p, const cuda_handle *handle);
+    int (*share_close)(void *p);
 
     /* -- kernels -- */
     /* Converts a whole matrix from the Q-tile to the G-tile or back, in place. */
@@ -560,6 +597,7 @@ typedef struct cuda_kernels {
     int (*columns)(const cuda_columns *a, cuda_stream s);
     int (*rope)(const cuda_rope *a, cuda_stream s);
     int (*embed)(const cuda_embed *a, cuda_stream s);
+    int (*reduce)(const cuda_reduce *a, cuda_stream s);
     size_t (*residual_scratch)(int64_t n_row, int64_t k, int64_t k_chunk); /* bytes */
     int (*residual)(const cuda_residual *a, cuda_stream s);
     int (*residual_add)(const cuda_residual_add *a, cuda_stream s);
@@ -609,6 +647,7 @@ typedef struct cuda_kernels {
     X(columns, cuda_columns)                                                                                 \
     X(rope, cuda_rope)                                                                                       \
     X(embed, cuda_embed)                                                                                     \
+    X(reduce, cuda_reduce)                                                                                   \
     X(residual, cuda_residual)                                                                               \
     X(residual_add, cuda_residual_add)                                                                       \
     X(sample, cuda_sample)                                                                                   \

@@ -27,6 +27,10 @@ enum linear_kind {
     LINEAR_MANY
 };
 int linear_launch_as(const cuda_linear *a, linear_kind kind, cuda_stream s);
+/* reduce.cu */
+int share_new(void **p, size_t bytes, cuda_handle *handle);
+int share_open(void **p, const cuda_handle *handle);
+int share_close(void *p);
 /* strategies.cu */
 const cuda_strategy *device_strategies(int *n);
 const cuda_unit *device_units(int *n);

@@ -1,0 +1,115 @@
+/* reduce.c - see reduce.h. */
+#include "exec/cuda/launch.h"
+#include "memory/device_cuda.h"
+
+#include <stdio.h>
+
+enum {
+    MAX_PAIR = 1 << 17, /* 64 rows of 4,096: 2 MiB for each rank, twice */
+    SHARED_PAGE = 4096, /* of the sums' memory, with the number of the pass that has failed */
+};
+
+nib_status reduce_open(cuda *c, nib_error *err) {
+    rank_sums *s = c->setup.sums;
+    if (!s)
+        return NIB_OK;
+    const int n = sums_n_rank(s);
+    if (n > CUDA_MAX_RANK)
+        return nib_fail(err, NIB_E_USAGE, "expected at most %d GPUs that share every layer, found %d",
+                        CUDA_MAX_RANK, n);
+    const uint64_t bytes = (uint64_t)cuda_reduce_bytes(n, MAX_PAIR);
+    NIB_TRY(ledger_charge(c->setup.ledger, c->setup.place, NIB_OWNER_ACTIVATIONS, bytes, err));
+    c->reduce.charged = bytes;
+    NIB_TRY(device_cuda_enter(c->base.device, err));
+    void **own = &c->reduce.places[sums_rank(s)], *failed;
+    NIB_TRY(device_cuda_ok(c->base.device, c->k->share_new(own, bytes, &c->reduce.handle),
+                           "memory for sums of ranks", err));
+    NIB_TRY(device_cuda_ok(c->base.device, c->k->map(sums_failed_at(s), SHARED_PAGE, &failed),
+                           "mapping the sums of ranks", err));
+    c->reduce.failed_page = sums_failed_at(s);
+    c->reduce.failed = failed;
+    return NIB_OK;
+}
+
+void reduce_close(cuda *c) {
+    reduce *r = &c->reduce;
+    if (!r->charged)
+        return;
+    device_cuda_enter(c->base.device, NULL);
+    for (int i = 0; i < CUDA_MAX_RANK; i++)
+        if (r->places[i] && i == sums_rank(c->setup.sums))
+            c->k->release(r->places[i]);
+        else if (r->places[i])
+            c->k->share_close(r->places[i]);
+    if (r->failed_page)
+        c->k->unpin(r->failed_page);
+    ledger_release(c->setup.ledger, c->setup.place, NIB_OWNER_ACTIVATIONS, r->charged);
+    memset(r, 0, sizeof *r);
+}
+
+nib_status reduce_check(const cuda *c, nib_error *err) {
+    if (!c->setup.sums || (c->in_place.n == 0 && c->attend_host.n == 0))
+        return NIB_OK;
+    return nib_fail(
+        err, NIB_E_NOFIT,
+        "GPUs that share every layer: expected memory for the whole share (--vram), found too little "
+        "for %d layers",
+        NUM_MAX(c->in_place.n, c->attend_host.n));
+}
+
+/* All ranks write their handles, and open those of the others. */
+static nib_status join(cuda *c, nib_error *err) {
+    enum { TAG = 1 };
+    rank_sums *s = c->setup.sums;
+    const uint64_t now = sums_now(s);
+    memcpy(sums_own(s, now), &c->reduce.handle, sizeof c->reduce.handle);
+    sums_publish(s, now, TAG);
+    NIB_TRY(sums_wait(s, now, TAG, err));
+    for (int r = 0; r < sums_n_rank(s); r++) {
+        cuda_handle handle;
+        memcpy(&handle, sums_of(s, now, r), sizeof handle);
+        if (r != sums_rank(s))
+            NIB_TRY(device_cuda_ok(c->base.device, c->k->share_open(&c->reduce.places[r], &handle),
+                                   "opening another GPU's memory", err));
+    }
+    c->reduce.joined = true;
+    return NIB_OK;
+}
+
+nib_status reduce_begin(cuda *c, nib_error *err) {
+    c->reduce.n_part = 0;
+    return c->setup.sums && !c->reduce.joined ? join(c, err) : NIB_OK;
+}
+
+void reduce_number(cuda *c, int64_t *to, const int64_t *there) {
+    *to = c->setup.sums ? sums_pass(c->setup.sums) : 0;
+    c->reduce.pass = there;
+}
+
+nib_status reduce_end(const cuda *c, nib_error *err) {
+    return c->setup.sums ? sums_check(c->setup.sums, err) : NIB_OK;
+}
+
+nib_status launch_reduce(const launch_walk *w, const step *s, nib_error *err) {
+    const op *o = &w->ops[s->first];
+    reduce *r = &w->c->reduce;
+    cuda_reduce a;
+    memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
+    a.x = launch_at(w, o->in);
+    a.out = launch_at(w, s->out);
+    a.ldx = launch_ld(w, o->in);
+    a.ldo = launch_ld(w, s->out);
+    a.n_row = w->g->n_row;
+    a.n = o->n;
+    a.adds = s->tail != NULL;
+    a.rank = sums_rank(w->c->setup.sums);
+    a.n_rank = sums_n_rank(w->c->setup.sums);
+    memcpy(a.places, r->places, sizeof a.places);
+    a.max_pair = MAX_PAIR;
+    a.pass = r->pass;
+    a.first = r->n_part;
+    a.failed = r->failed;
+    a.leaves = launch_leaves(w, s);
+    r->n_part += cuda_reduce_parts(a.n_row, a.n, MAX_PAIR);
+    return replay_add(w->c, LAUNCH_REDUCE, o, &a, sizeof a, err);
+}

@@ -1,0 +1,168 @@
+/* fakecuda_reduce.c - the fake table's memory of several processes, and sums over their devices: as the
+ * kernel stores and reads (kernels/cuda/reduce.cu), pair by pair. */
+#include "support/fakecuda_parts.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/thread.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_SHARED = 2 * CUDA_MAX_RANK };
+
+static struct {
+    void *at;
+    size_t bytes;
+    int file;
+} shared[MAX_SHARED];
+
+static int keep(int file, size_t bytes, void **p) {
+    int i = 0;
+    while (i < MAX_SHARED && shared[i].at)
+        i++;
+    void *at = i < MAX_SHARED ? mem_map_shared(file, bytes) : NULL;
+    if (!at)
+        return OUT_OF_MEMORY;
+    shared[i].at = at;
+    shared[i].bytes = bytes;
+    shared[i].file = file;
+    fake.held++;
+    *p = (void *)((uintptr_t)at | DEVICE_BIT);
+    return 0;
+}
+
+int fake_share_new(void **p, size_t bytes, cuda_handle *handle) {
+    const int e = fake_call();
+    if (e)
+        return e;
+    const int file = memfd_create("fake-cuda", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, (off_t)bytes))
+        return OUT_OF_MEMORY;
+    snprintf(handle->bytes, sizeof handle->bytes, "/proc/%ld/fd/%d", (long)getpid(), file);
+    return keep(file, bytes, p);
+}
+
+int fake_share_open(void **p, const cuda_handle *handle) {
+    struct stat is;
+    const int e = fake_call(), file = e ? -1 : open(handle->bytes, O_RDWR | O_CLOEXEC);
+    if (e)
+        return e;
+    if (file < 0 || fstat(file, &is))
+        return fake_misuse("a handle of memory that is not there");
+    return keep(file, (size_t)is.st_size, p);
+}
+
+int fake_share_close(void *p) {
+    for (int i = 0; i < MAX_SHARED; i++)
+        if (shared[i].at && shared[i].at == real(p)) {
+            mem_unmap(shared[i].at, shared[i].bytes);
+            close(shared[i].file);
+            shared[i].at = NULL;
+            fake.held--;
+            return 0;
+        }
+    return fake_misuse("memory is closed that is not shared");
+}
+
+bool fake_is_shared(const void *p) {
+    for (int i = 0; i < MAX_SHARED; i++)
+        if (shared[i].at && shared[i].at == real(p))
+            return true;
+    return false;
+}
+
+/* A line of a pair: each half a float and a mark of the sum. */
+typedef struct line {
+    _Atomic uint64_t half[2];
+} line;
+
+static uint32_t mark(uint64_t number, int half) {
+    const uint32_t low = (uint32_t)(2 * number + 1), high = (uint32_t)(number >> 31);
+    return half ? low + high * 0x9e3779b8U : low;
+}
+
+static line *line_of(const cuda_reduce *a, int of, int from, uint64_t number, int64_t i) {
+    return (line *)real(a->places[of]) + ((int64_t)(number & 1) * a->n_rank + from) * a->max_pair + i;
+}
+
+static void store(line *to, const float *v, uint64_t number) {
+    for (int h = 0; h < 2; h++) {
+        uint32_t bits;
+        memcpy(&bits, &v[h], sizeof bits);
+        atomic_store(&to->half[h], (uint64_t)bits << 32 | mark(number, h));
+    }
+}
+
+static bool load(line *from, float *v, uint64_t number) {
+    for (int h = 0; h < 2; h++) {
+        const uint64_t half = atomic_load(&from->half[h]);
+        const uint32_t bits = (uint32_t)(half >> 32);
+        if ((uint32_t)half != mark(number, h))
+            return false;
+        memcpy(&v[h], &bits, sizeof bits);
+    }
+    return true;
+}
+
+/* False: a rank has given the pass up, or is silent. */
+static bool wait_for(const cuda_reduce *a, int from, uint64_t number, int64_t i, float *v) {
+    _Atomic int64_t *failed = (_Atomic int64_t *)real(a->failed);
+    const int64_t pass = *(const int64_t *)real(a->pass);
+    const double begin = time_now();
+    while (!load(line_of(a, a->rank, from, number, i), v, number)) {
+        if (atomic_load(failed) >= pass)
+            return false;
+        if (time_now() - begin > 4) {
+            atomic_store(failed, pass);
+            return false;
+        }
+        sched_yield();
+    }
+    return true;
+}
+
+static void add_part(const cuda_reduce *a, int64_t begin, int64_t n, uint64_t number) {
+    const int64_t half = a->n / 2;
+    for (int64_t i = 0; i < n; i++) {
+        const float *x = (const float *)real(a->x) + (begin + i) / half * a->ldx + (begin + i) % half * 2;
+        for (int r = 0; r < a->n_rank; r++)
+            if (r != a->rank)
+                store(line_of(a, r, a->rank, number, i), x, number);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t row = (begin + i) / half, at = (begin + i) % half * 2;
+        float sum[2] = {0, 0}, *out = (float *)real(a->out) + row * a->ldo + at;
+        for (int r = 0; r < a->n_rank; r++) {
+            float v[2];
+            if (r == a->rank)
+                memcpy(v, (const float *)real(a->x) + row * a->ldx + at, sizeof v);
+            else if (!wait_for(a, r, number, i, v))
+                return;
+            for (int h = 0; h < 2; h++)
+                sum[h] = r ? sum[h] + v[h] : v[h];
+        }
+        for (int h = 0; h < 2; h++)
+            out[h] = a->adds ? out[h] + sum[h] : sum[h];
+    }
+}
+
+int fake_reduce(const cuda_reduce *a, cuda_stream s) {
+    LAUNCH(s);
+    KEEP(reduce, fake_reduce);
+    if (a->n % 2 || a->max_pair % 32 || (a->leaves.data && a->n % 64))
+        return fake_misuse("rows are added whose width the kernel does not have");
+    const int64_t all = a->n_row * (a->n / 2);
+    uint64_t number = ((uint64_t) * (const int64_t *)real(a->pass) << CUDA_REDUCE_SHIFT) + (uint64_t)a->first;
+    for (int64_t begin = 0; begin < all; begin += a->max_pair)
+        add_part(a, begin, NUM_MIN(all - begin, a->max_pair), number++);
+    if (a->leaves.data)
+        fake_leave(&a->leaves, real(a->out), a->ldo, a->n_row, a->n, false);
+    return 0;
+}
