@@ -242,28 +242,29 @@ static int open_server(batch_run *b) {
     const cli_args *args = b->args;
     const uint64_t capped = serve_request_bytes(args), requests = capped ? capped : USUAL_REQUEST_BYTES;
     const uint64_t body = args->max_body == NIB_AUTO ? USUAL_BODY : args->max_body;
-    const server_options o = {.local = true,
-                              .models = job->models,
-                              .n_model = job->n_model,
-                              .open = serve_open_on_demand,
-                              .opener = job,
-                              .ram_cap = args->ram,
-                              .n_queue = ALL_QUEUE,
-                              .max_body = NUM_MIN(body, requests / SERVE_BODY_SHARE),
-                              .request_bytes = requests,
-                              .prefix_cache = args->prefix_cache,
-                              .prefix_bytes =
-                                  args->prefix_cache_size == NIB_AUTO ? 0 : args->prefix_cache_size,
-                              .cache_ram = args->cache_ram,
-                              .n_beside = serve_sessions_beside(job),
-                              .n_position = args->cache_size,
-                              .n_draft = (int)cli_draft_max(args),
-                              .n_draft_min = (int)args->draft_min,
-                              .schedule = b->flow.schedule,
-                              .pooling = job->pooling,
-                              .special_in_messages = args->special_in_messages,
-                              .log = cli_log,
-                              .user = job->args};
+    const server_options o = {
+        .local = true,
+        .models = job->models,
+        .n_model = job->n_model,
+        .open = serve_open_on_demand,
+        .opener = job,
+        .ram_cap = args->ram,
+        .n_queue = ALL_QUEUE,
+        .max_body = NUM_MIN(body, requests / SERVE_BODY_SHARE),
+        .request_bytes = requests,
+        .prefix_cache = args->prefix_cache,
+        .prefix_bytes = args->prefix_cache_size == NIB_AUTO ? 0 : args->prefix_cache_size,
+        /* a plan has memory for all running answers, so none comes back */
+        .cache_ram = b->flow.tok_s > 0 && args->cache_ram == NIB_AUTO ? 0 : args->cache_ram,
+        .n_beside = serve_sessions_beside(job),
+        .n_position = args->cache_size,
+        .n_draft = (int)cli_draft_max(args),
+        .n_draft_min = (int)args->draft_min,
+        .schedule = b->flow.schedule,
+        .pooling = job->pooling,
+        .special_in_messages = args->special_in_messages,
+        .log = cli_log,
+        .user = job->args};
     nib_error err;
     b->work.in.max = o.max_body + BATCH_ENVELOPE_BYTES;
     b->work.values = requests / 8 * 3;
