@@ -36,6 +36,18 @@ NIB_API nib_status nib_session_logits_save(nib_session *session, const int32_t *
  * starts "nibble --rank CONNECTIONS". Blocks until one of these ends. log: as of an engine; NULL: none. */
 NIB_API nib_status nib_rank_serve(const char *connections, nib_log_fn log, void *user, nib_error *err);
 
+/* Plans the ranks of `options->devices` or `hosts`, as opening such an engine would cut the model, for
+ * n_session sequences (*json, caller frees): "model", "simulated" (a place has rates of a file, so no host
+ * was asked), "n_sequence", "n_row" (rows of a pass), "n_ctx", "ranks": [{"rank", "host", "device", "blocks"
+ * (the first and the last), "first", "last" (their names), "weights", "kv", "cap" (bytes; null: none),
+ * "tiers":
+ * {"vram", "ram", "disk"} (bytes), "pass_s" (seconds of a pass), "busy" (share of the slowest rank's),
+ * "rates" ("measured", "guess", "file")}], "predicted": {"tok_s" (of all sequences), "one_tok_s" (of one
+ * alone)}, "binds" (the slowest rank). The network is not counted. Hosts are asked for their rates by the
+ * launcher. */
+NIB_API nib_status nib_plan_ranks(const char *model, const nib_engine_options *options, char **json,
+                                  nib_error *err);
+
 /* ---- a model in smaller number formats ---------------------------------------------------------- */
 
 /* The file is written tensor by tensor, a few rows at a time, so memory does not depend on the model's size.

@@ -34,6 +34,10 @@ code=0
 echo secret | "$nibble" --rank tcp:1,1,127.0.0.1 2>"$tmp/err" || code=$?
 check "a rank without a secret" test $code = 2
 
+file "127.0.0.1 cpu,cpu rates=$tmp/slow.json"
+python3 "$here/support/plan-ranks-checks.py" "$nibble" "$tmp" || failed=1
+check "rates of files are for plans" fails 2 "for 'nibble plan'" --hosts "$tmp/hosts"
+
 prefix=nib$$
 if ! ip netns add "${prefix}m" 2>/dev/null || ! ip -n "${prefix}m" link add v1 type veth peer name v2 2>/dev/null; then
     ip netns delete "${prefix}m" 2>/dev/null

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "cli/fields.h"
+#include "cli/options/ranks.h"
 #include "cli/options/residuals.h"
 #include "cli/serve/serve.h"
 #include "cli/options/workload.h"
@@ -396,8 +397,8 @@ static int add_residuals(const cli_args *args, const char *name, nib_engine_opti
     return code;
 }
 
-/* Prints or writes the plan. Frees text. Returns an exit code. */
-static int answer(const cli_args *args, char *text) {
+/* Prints by `print`, or writes the plan. Frees text. Returns an exit code. */
+static int answer(const cli_args *args, char *text, void (*print)(const cli_args *, const json_t *)) {
     nib_error err;
     json_t *plan;
     int code = 0;
@@ -412,7 +413,7 @@ static int answer(const cli_args *args, char *text) {
     code = cli_document(text, &plan);
     if (code)
         return code;
-    print_table(args, plan);
+    print(args, plan);
     json_decref(plan);
     return 0;
 }
@@ -429,6 +430,16 @@ static int as_served(const cli_args *args, int n, nib_engine_options *o) {
     o->grammar = true;
     o->cap_of = cap_of;
     return serve_engine_ram(args, 0, &o->ram);
+}
+
+static int plan_ranks(const cli_args *args, const char *name, const nib_engine_options *options) {
+    nib_error err;
+    char *text;
+    if (args->quality || args->speed > 0 || args->mode || args->residual || args->workload)
+        return cli_usage_error(
+            "--devices and --hosts: expected no target, residual or workload, which ranks do "
+            "not have yet");
+    return nib_plan_ranks(name, options, &text, &err) ? cli_fail(&err) : answer(args, text, ranks_print);
 }
 
 static int make(cli_args *args, const char *name) {
@@ -453,6 +464,8 @@ static int make(cli_args *args, const char *name) {
         return code;
     if (!args->workload && (args->frontier || args->max_latency > 0))
         return cli_usage_error("--frontier and --max-latency plan a workload: give one with --workload");
+    if (args->devices || args->hosts)
+        return plan_ranks(args, name, &options);
     if (args->workload)
         return workload_plan(args, name, &options);
     how.n_prompt = args->n_prompt;
@@ -468,7 +481,7 @@ static int make(cli_args *args, const char *name) {
     if (status)
         return cli_fail(&err);
     code = args->slowdown > 0 ? add_residuals(args, name, &options, text, &text) : 0;
-    return code ? code : answer(args, text);
+    return code ? code : answer(args, text, print_table);
 }
 
 /* Makes a file with the header of a shape and without data, which is removed after planning. */
@@ -514,6 +527,7 @@ const cli_command cmd_plan = {
         "  nibble plan smollm2 --ram 64M\n"
         "  nibble plan model.gguf --backend cuda --vram 6G --ram 8G\n"
         "  nibble plan synth:opt-175b --ram 16G\n"
+        "  nibble plan model.gguf --devices 0:16G,1:8G --parallel 64\n"
         "  nibble plan model.gguf --ram 4G --quality balanced -o plan.json\n"
         "  nibble run model.gguf --plan plan.json \"Why is the sky blue?\" -v\n",
     .groups = CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_PLAN,

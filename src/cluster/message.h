@@ -1,6 +1,7 @@
 /* message.h - what goes around the ring of ranks (link.h). Ranks run the same program, so structs are sent
  * as they are; a rank checks counts and lengths before it uses them.
  *
+ *   RATES   the rates of each rank's machine, which it fills in; it comes back for the cut
  *   SETUP   the engine's options and the stages of all ranks; each opens its own
  *   SYNC    goes around when all have opened, and comes back with what all can do, or with an error
  *   PASS    the calls of sequences since the last one (state/kv_calls.h), and a pass or a part of it: its
@@ -29,10 +30,11 @@ typedef enum message_kind {
     MESSAGE_LOGITS,
     MESSAGE_BEST,
     MESSAGE_HIDDEN,
-    MESSAGE_DONE
+    MESSAGE_DONE,
+    MESSAGE_RATES
 } message_kind;
 
-#define MESSAGE_MAGIC UINT64_C(0x3230306b6e72626e)
+#define MESSAGE_MAGIC UINT64_C(0x3430306b6e72626e)
 
 typedef struct message_header {
     uint64_t magic;

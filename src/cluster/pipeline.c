@@ -6,6 +6,7 @@
 #include "cluster/heartbeat.h"
 #include "cluster/inbox.h"
 #include "cluster/shared.h"
+#include "engine/rates.h"
 #include "state/kv_calls.h"
 
 #include <pthread.h>
@@ -238,30 +239,17 @@ static step_links links_of(pipeline *p, const cluster_setup *s) {
     return l;
 }
 
-/* Makes the memory for sums, if there are any, and sends the options. */
-static nib_status set_up(pipeline *p, const cluster_setup *from, nib_error *err) {
-    cluster_setup s = *from;
-    const canceller ended = {has_ended, p};
-    if (s.options.split == NIB_SPLIT_TENSOR) {
-        NIB_TRY(shared_make(&p->sums, s.n_rank, s.width, &ended, err));
-        s.sums = p->sums.path;
-    }
-    const nib_status status = setup_send(&p->link, &s, err);
-    return status == NIB_OK ? NIB_OK : break_off(p, status, err);
-}
-
-nib_status pipeline_open(const cluster_setup *s, const cluster_places *places, pipeline **out,
+nib_status pipeline_open(const nib_engine_options *o, const cluster_places *places, pipeline **out,
                          nib_error *err) {
-    const canceller cancel = {s->options.cancel, s->options.user};
-    const processes_how how = {s->options.program ? s->options.program : "nibble",
-                               s->options.launcher ? s->options.launcher : "ssh", places, &cancel};
+    const canceller cancel = {o->cancel, o->user};
+    const processes_how how = {o->program ? o->program : "nibble", o->launcher ? o->launcher : "ssh", places,
+                               &cancel};
     pipeline *p = mem_calloc(1, sizeof *p);
     if (!p)
         return nib_fail_nomem(err, sizeof *p, "a pipeline");
     int controls[CLUSTER_MAX_RANK];
     p->link = (rank_link){-1, -1, -1};
     pthread_mutex_init(&p->lock, NULL);
-    p->links = links_of(p, s);
     nib_status status = kv_log_open(&p->log, err);
     if (status == NIB_OK)
         status = processes_start(&p->others, &how, &p->link, controls, err);
@@ -270,12 +258,49 @@ nib_status pipeline_open(const cluster_setup *s, const cluster_places *places, p
     if (status == NIB_OK)
         status = inbox_open(&p->link, &p->inbox, err);
     if (status == NIB_OK)
-        status = set_up(p, s, err);
-    if (status == NIB_OK)
         *out = p;
     else
         pipeline_close(p);
     return status;
+}
+
+nib_status pipeline_rates(pipeline *p, const nib_engine_options *o, const cluster_places *places,
+                          plan_rates *rates, nib_error *err) {
+    const logger log = {o->log, o->user, o->log_details};
+    const int n = places->n;
+    cluster_rates *all = mem_array((size_t)n, sizeof *all), *got = NULL;
+    message m = {0};
+    if (!all)
+        return nib_fail_nomem(err, (size_t)n * sizeof *all, "the rates of ranks");
+    memset(all, 0, (size_t)n * sizeof *all);
+    for (int i = 0; i < n; i++) {
+        all[i].n_thread = o->n_thread;
+        all[i].n_beside = places->place[i].n_beside;
+    }
+    nib_status status = rates_send(&p->link, all, n, err);
+    if (status == NIB_OK)
+        status = inbox_take(p->inbox, INBOX_ANY, &m, NULL, err);
+    if (status == NIB_OK)
+        status = rates_read(&m, n, &got, err);
+    rates_here(&log, cluster_threads(o->n_thread, places->place[0].n_beside), CLUSTER_READ, CLUSTER_READ,
+               rates);
+    for (int i = 1; i < n && status == NIB_OK; i++)
+        rates[i] = got[i].rates;
+    message_clear(&m);
+    mem_free(all);
+    return status == NIB_OK ? NIB_OK : break_off(p, status, err);
+}
+
+nib_status pipeline_begin(pipeline *p, const cluster_setup *from, nib_error *err) {
+    cluster_setup s = *from;
+    const canceller ended = {has_ended, p};
+    p->links = links_of(p, from);
+    if (s.options.split == NIB_SPLIT_TENSOR) {
+        NIB_TRY(shared_make(&p->sums, s.n_rank, s.width, &ended, err));
+        s.sums = p->sums.path;
+    }
+    const nib_status status = setup_send(&p->link, &s, err);
+    return status == NIB_OK ? NIB_OK : break_off(p, status, err);
 }
 
 nib_status pipeline_join(pipeline *p, nib_engine *e, nib_error *err) {

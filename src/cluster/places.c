@@ -62,7 +62,9 @@ static nib_status parse_list(const char *text, size_t n, const cluster_place *li
 }
 
 static void count_beside(cluster_places *p) {
+    p->simulated = false;
     for (int i = 0; i < p->n; i++) {
+        p->simulated = p->simulated || p->place[i].rates[0];
         p->place[i].n_beside = 0;
         for (int k = 0; k < p->n; k++)
             p->place[i].n_beside += p->place[k].host == p->place[i].host;
@@ -117,11 +119,9 @@ static nib_status parse_key(const char *word, size_t n, cluster_place *to, nib_e
         const char *key;
         uint64_t *cap;
         char *text;
-    } const known[] = {{"ram", &to->ram, NULL},
-                       {"vram", &to->vram, NULL},
-                       {"disk", &to->disk, NULL},
-                       {"model", NULL, to->model},
-                       {"program", NULL, to->program}};
+    } const known[] = {{"ram", &to->ram, NULL},        {"vram", &to->vram, NULL},
+                       {"disk", &to->disk, NULL},      {"model", NULL, to->model},
+                       {"program", NULL, to->program}, {"rates", NULL, to->rates}};
     for (size_t i = 0; is && i < NUM_COUNT(known); i++) {
         if (strlen(known[i].key) != n_key || memcmp(known[i].key, word, n_key) != 0)
             continue;
@@ -134,9 +134,10 @@ static nib_status parse_key(const char *word, size_t n, cluster_place *to, nib_e
                             to->program);
         return NIB_OK;
     }
-    return nib_fail(err, NIB_E_USAGE,
-                    "expected ram=, vram=, disk=, model= or program=, found '%.*s' after the host's devices",
-                    (int)NUM_MIN(n, 64), word);
+    return nib_fail(
+        err, NIB_E_USAGE,
+        "expected ram=, vram=, disk=, model=, program= or rates=, found '%.*s' after the host's devices",
+        (int)NUM_MIN(n, 64), word);
 }
 
 static nib_status parse_line(const char *line, const char *end, int host, cluster_places *out,
@@ -187,6 +188,10 @@ nib_status cluster_hosts_parse(const char *text, cluster_places *out, nib_error 
     return out->n ? NIB_OK : nib_fail(err, NIB_E_USAGE, "expected a line for each host, found none");
 }
 
+int cluster_threads(int n_thread, int n_beside) {
+    return n_thread > 0 ? n_thread : NUM_MAX(thread_physical_cores() / NUM_MAX(n_beside, 1), 1);
+}
+
 void cluster_place_options(const cluster_place *place, nib_engine_options *o) {
     const struct {
         uint64_t cap, *to;
@@ -194,6 +199,5 @@ void cluster_place_options(const cluster_place *place, nib_engine_options *o) {
     for (size_t i = 0; i < NUM_COUNT(caps); i++)
         if (caps[i].cap != NIB_AUTO)
             *caps[i].to = caps[i].cap;
-    if (o->n_thread == 0)
-        o->n_thread = NUM_MAX(thread_physical_cores() / NUM_MAX(place->n_beside, 1), 1);
+    o->n_thread = cluster_threads(o->n_thread, place->n_beside);
 }

@@ -10,6 +10,7 @@
 #include "cluster/setup.h"
 #include "cluster/shared.h"
 #include "engine/engine.h"
+#include "engine/rates.h"
 #include "state/kv_calls.h"
 
 #include <stdio.h>
@@ -136,6 +137,20 @@ static nib_status open_stage(rank *r, const cluster_setup *s, nib_error *err) {
                             .user = r};
     r->on.step->links = &r->links;
     return kv_repeat_open(find_memory, r, &r->tables, err);
+}
+
+/* Fills in the rates of this machine. */
+static nib_status tell_rates(rank *r, nib_error *err) {
+    const logger log = {r->log, r->user, false};
+    message_header head = r->got.head;
+    cluster_rates *all;
+    NIB_TRY(rates_read(&r->got, head.n_segment, &all, err));
+    if (head.rank < 1 || head.rank >= head.n_segment)
+        return nib_fail(err, NIB_E_FAILED, "expected rates for a rank, found rank %d of %d", head.rank,
+                        head.n_segment);
+    cluster_rates *own = &all[head.rank++];
+    rates_here(&log, cluster_threads(own->n_thread, own->n_beside), CLUSTER_READ, CLUSTER_READ, &own->rates);
+    return message_send(&r->link, head, &(link_part){all, head.n_byte}, 1, err);
 }
 
 /* Takes the options and passes them on; the next rank opens its stage meanwhile. */
@@ -332,6 +347,7 @@ static nib_status share_pass(rank *r, nib_error *err) {
 
 static nib_status take(rank *r, nib_error *err) {
     switch (r->got.head.kind) {
+    case MESSAGE_RATES: return tell_rates(r, err);
     case MESSAGE_SETUP: return set_up(r, err);
     case MESSAGE_SYNC: return synchronise(r, err);
     case MESSAGE_PASS:

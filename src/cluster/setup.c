@@ -6,6 +6,20 @@
 
 #include <string.h>
 
+nib_status rates_send(const rank_link *to, const cluster_rates *all, int n_rank, nib_error *err) {
+    const message_header head = {.kind = MESSAGE_RATES, .rank = 1, .n_segment = n_rank};
+    return message_send(to, head, &(link_part){all, (size_t)n_rank * sizeof *all}, 1, err);
+}
+
+nib_status rates_read(const message *m, int n_rank, cluster_rates **out, nib_error *err) {
+    if (m->head.kind != MESSAGE_RATES || n_rank < 2 || n_rank > CLUSTER_MAX_RANK ||
+        m->head.n_byte != (size_t)n_rank * sizeof **out)
+        return nib_fail(err, NIB_E_FAILED, "expected the rates of %d ranks, found %llu bytes of kind %d",
+                        n_rank, (unsigned long long)m->head.n_byte, m->head.kind);
+    *out = (cluster_rates *)(void *)m->body;
+    return NIB_OK;
+}
+
 enum { N_TEXT = 6 };
 
 /* The texts of the options that ranks need. */

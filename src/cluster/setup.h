@@ -1,4 +1,5 @@
-/* setup.h - the first message: the engine's options, and each rank's stage and place. */
+/* setup.h - the first messages: the rates of the ranks, then the engine's options, and each rank's stage and
+ * place. */
 #ifndef NIB_CLUSTER_SETUP_H
 #define NIB_CLUSTER_SETUP_H
 
@@ -20,6 +21,19 @@ typedef struct cluster_setup {
     const char *sums; /* of ranks that share every layer: the path of their memory (shared.h); NULL: none */
     int64_t width;    /* of the rows that they add */
 } cluster_setup;
+
+enum { CLUSTER_READ = 1 << 20 }; /* bytes of a read from disk, whose rate counts */
+
+/* A rank's part of the first message. */
+typedef struct cluster_rates {
+    int32_t n_thread, n_beside; /* of the options, and of its place */
+    plan_rates rates;           /* the rank's answer */
+} cluster_rates;
+
+/* Sends the questions of all ranks to rank 1. */
+nib_status rates_send(const rank_link *to, const cluster_rates *all, int n_rank, nib_error *err);
+/* The parts of such a message, in its body. NIB_E_FAILED: the body is not one of n_rank ranks. */
+nib_status rates_read(const message *m, int n_rank, cluster_rates **out, nib_error *err);
 
 /* Sends it to rank 1. */
 nib_status setup_send(const rank_link *to, const cluster_setup *s, nib_error *err);

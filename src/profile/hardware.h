@@ -66,7 +66,7 @@ typedef struct hardware {
 char *hardware_path(const machine *m); /* caller frees with mem_free; NULL: no memory, or no cache folder */
 nib_status hardware_print(const machine *m, const hardware *h, char **text, nib_error *err); /* mem_free */
 nib_status hardware_save(const char *path, const machine *m, const hardware *h, nib_error *err);
-/* NIB_E_NOTFOUND: no such file, or it belongs to another machine. */
+/* m NULL: of any machine. NIB_E_NOTFOUND: no such file, or it belongs to another machine. */
 nib_status hardware_load(const char *path, const machine *m, hardware *out, nib_error *err);
 
 #endif

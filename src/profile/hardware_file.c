@@ -181,10 +181,10 @@ static nib_status read_attend(const json_t *all, hardware *out, nib_error *err) 
 static nib_status read_all(const json_t *all, const machine *m, hardware *out, nib_error *err) {
     int version = 0;
     NIB_TRY(read_int(all, "nibble_hardware", VERSION, VERSION, &version, err));
-    json_t *key = profile_machine_key(m);
+    json_t *key = m ? profile_machine_key(m) : NULL;
     const bool same = key && json_equal(key, json_object_get(all, "machine"));
     json_decref(key);
-    if (!same)
+    if (m && !same)
         return nib_fail(err, NIB_E_NOTFOUND,
                         "expected this machine's hardware profile, found another machine's");
     NIB_TRY(profile_read_number(all, "seconds", 0, &out->seconds, err));

@@ -21,7 +21,8 @@ static void look(const cluster_places *p) {
         hold(!strcmp(at->backend, p->place[0].backend) && (at->gpu >= 0) == !strcmp(at->backend, "cuda"));
         hold(at->gpu < CLUSTER_MAX_RANK && at->ram && at->vram && at->disk && at->n_beside >= 1);
         hold(memchr(at->name, 0, sizeof at->name) && memchr(at->model, 0, sizeof at->model) &&
-             memchr(at->program, 0, sizeof at->program) && (at->name[0] != '\0') == p->over_network);
+             memchr(at->program, 0, sizeof at->program) && memchr(at->rates, 0, sizeof at->rates) &&
+             (at->name[0] != '\0') == p->over_network);
         hold(i == 0 || at->host == at[-1].host || at->host == at[-1].host + 1);
         beside += at->host == 0;
     }

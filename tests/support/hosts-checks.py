@@ -207,6 +207,10 @@ def checks():
     want = tokens()[1]
     check("3 hosts give the tokens of one process", tokens(*three)[:2] == (0, want))
     check("so do 2 ranks on one of 2 hosts", tokens(*two)[:2] == (0, want))
+    p = start("plan", dense, "--json", "--parallel", "8", *three)
+    plan = json.loads(p.communicate()[0])
+    check("a plan asks the hosts", p.returncode == 0 and [r["host"] for r in plan["ranks"]]
+          == ["10.77.0.1", net.names[1], net.names[2]] and not plan["simulated"], plan)
     requests = folder + "/requests"
     with open(requests, "w") as f:
         f.writelines(line(i) for i in range(16))
