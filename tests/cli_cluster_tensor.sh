@@ -34,6 +34,8 @@ data=$here/data/arch
 check "grouped heads in 2 ranks" alike 2e-6 "$data/llama" cpu,cpu
 check "in any number of threads" alike 2e-6 "$data/llama" cpu,cpu -t 3
 check "with keys and values of 8 bits" alike 1e-3 "$data/llama" cpu,cpu --kv kv8
+check "one head of keys and values, which both ranks have" alike 2e-6 "$data/gemma" cpu,cpu
+check "a part of a group of heads in each of 4 ranks" alike 2e-6 "$data/llama" cpu,cpu,cpu,cpu
 check "fused projections in 4 ranks" alike 2e-6 "$data/gpt_neox" cpu,cpu,cpu,cpu
 check "transposed matrices and biases in 3 ranks" alike 2e-6 "$data/gpt2" cpu,cpu,cpu
 check "norms of heads, and windows" alike 2e-6 "$data/gemma3" cpu,cpu

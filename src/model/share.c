@@ -53,10 +53,10 @@ static nib_status check(const model *m, int layer, const bound *b, nib_error *er
 
 /* ---- how much ---- */
 
-/* The rank's part of n units, which are cut at multiples of `step`. */
-static range part_of(const model *m, int64_t n, int64_t step) {
-    const int64_t steps = n / step, first = steps * m->share.rank / m->share.n;
-    return (range){first * step, (steps * (m->share.rank + 1) / m->share.n - first) * step};
+/* Part i of n_part of n units, which are cut at multiples of `step`. */
+static range part_of(int64_t n, int64_t step, int i, int n_part) {
+    const int64_t steps = n / step, first = steps * i / n_part;
+    return (range){first * step, (steps * (i + 1) / n_part - first) * step};
 }
 
 /* Columns at whose multiples a row of the file may be cut. */
@@ -64,20 +64,38 @@ static int64_t column_step(const weight *w) {
     return w->transposed ? 1 : NUM_MAX(type_get(w->type)->block_elems, (int64_t)1);
 }
 
-/* Groups of heads with the same keys and values. */
-static nib_status cut_heads(const model *m, int layer, const bound *b, range *out, nib_error *err) {
-    const weight *o = &b->weights[b->slot[SLOT_O].w];
-    const int64_t n = m->cfg.shape[layer].n_kv_head, each = o->k / n, whole = column_step(o);
+/* The fewest units, a divisor of n, whose columns a row can be cut behind. */
+static int64_t whole_units(int64_t n, int64_t columns, int64_t whole) {
     int64_t step = 1;
-    while (step < n && (step * each % whole || n % step))
+    while (step < n && (step * columns % whole || n % step))
         step++;
-    *out = part_of(m, n, step);
-    if (n / step < m->share.n)
+    return step;
+}
+
+/* Whole groups of heads with the same keys and values, if there are enough. Otherwise as many ranks as are
+ * needed share a group, and each has its keys and values. */
+static nib_status cut_heads(const model *m, int layer, const bound *b, range *heads, range *kv_heads,
+                            nib_error *err) {
+    const weight *o = &b->weights[b->slot[SLOT_O].w];
+    const layer_shape *shape = &m->cfg.shape[layer];
+    const int64_t n = shape->n_kv_head, group = shape->n_head / n, each = o->k / shape->n_head;
+    const int64_t whole = column_step(o), step = whole_units(n, group * each, whole);
+    const int n_rank = m->share.n, rank = m->share.rank;
+    if (n / step >= n_rank) {
+        *kv_heads = part_of(n, step, rank, n_rank);
+        *heads = (range){kv_heads->first * group, kv_heads->n * group};
+        return NIB_OK;
+    }
+    const int64_t within = n_rank % n ? 0 : n_rank / n, some = whole_units(group, each, whole);
+    if (within == 0 || group / some < within || some * each % whole)
         return nib_fail(
             err, NIB_E_USAGE,
             "layer %d: its attention has %lld parts that devices can share (groups of heads, whole "
             "blocks of %s), found %d devices",
-            layer, (long long)(n / step), type_get(o->type)->name, m->share.n);
+            layer, (long long)(n / step), type_get(o->type)->name, n_rank);
+    *kv_heads = (range){rank / within, 1};
+    *heads = part_of(group, some, (int)(rank % within), (int)within);
+    heads->first += kv_heads->first * group;
     return NIB_OK;
 }
 
@@ -92,7 +110,7 @@ static nib_status cut_neurons(const model *m, int layer, const bound *b, range *
         return nib_fail(err, NIB_E_USAGE,
                         "layer %d: its %lld neurons in whole blocks of %s are fewer than %d devices", layer,
                         (long long)n, type_get(down->type)->name, m->share.n);
-    *out = part_of(m, n, step);
+    *out = part_of(n, step, m->share.rank, m->share.n);
     return NIB_OK;
 }
 
@@ -159,18 +177,21 @@ static nib_status keep_inputs(const model *m, bound *b, slot_id slot, range part
 
 static nib_status cut_attention(model *m, int layer, bound *b, nib_error *err) {
     layer_shape *shape = &m->cfg.shape[layer];
-    const slot_id of_heads[] = {SLOT_Q, SLOT_K, SLOT_V, SLOT_ATTN_GATE, SLOT_SINKS};
-    const int64_t n = shape->n_kv_head;
-    range part;
-    NIB_TRY(cut_heads(m, layer, b, &part, err));
-    for (size_t i = 0; i < NUM_COUNT(of_heads); i++)
-        NIB_TRY(keep_outputs(m, b, of_heads[i], part, n, err));
+    const slot_id of_queries[] = {SLOT_Q, SLOT_ATTN_GATE, SLOT_SINKS}, of_keys[] = {SLOT_K, SLOT_V};
+    const int64_t n = shape->n_head, n_kv = shape->n_kv_head;
+    range heads, kv_heads;
+    NIB_TRY(cut_heads(m, layer, b, &heads, &kv_heads, err));
+    for (size_t i = 0; i < NUM_COUNT(of_queries); i++)
+        NIB_TRY(keep_outputs(m, b, of_queries[i], heads, n, err));
+    for (size_t i = 0; i < NUM_COUNT(of_keys); i++)
+        NIB_TRY(keep_outputs(m, b, of_keys[i], kv_heads, n_kv, err));
     for (size_t i = 0; i < NUM_COUNT(norms); i++)
         if (b->slot[norms[i]].per_entry)
-            NIB_TRY(keep_outputs(m, b, norms[i], part, n, err));
-    NIB_TRY(keep_inputs(m, b, SLOT_O, part, n, err));
-    shape->n_head = shape->n_head / n * part.n;
-    shape->n_kv_head = part.n;
+            NIB_TRY(norms[i] == SLOT_Q_NORM ? keep_outputs(m, b, norms[i], heads, n, err)
+                                            : keep_outputs(m, b, norms[i], kv_heads, n_kv, err));
+    NIB_TRY(keep_inputs(m, b, SLOT_O, heads, n, err));
+    shape->n_head = heads.n;
+    shape->n_kv_head = kv_heads.n;
     return NIB_OK;
 }
 
