@@ -32,7 +32,8 @@ static const struct {
     {"w4a16-64", TYPE_S4G64, false},
     {"w4a16-asym", TYPE_N4G32, false},
     {"w4a16-128-asym", TYPE_N4G128, false},
-    {"w4a16-small", TYPE_F32, false}, /* its scales are no halves */
+    {"w4a16-small", TYPE_F32, false}, /* scales that are no halves, one for 32 or for 64 */
+    {"w4a16-64-small", TYPE_F8G64, false},
     {"w8a16", TYPE_Q8_0, false},
     {"w8a8", TYPE_Q8_0, false},
     {"moe-gptq", TYPE_N4G32, false},
@@ -124,22 +125,31 @@ static void test_values(void **state) {
 /* One expert has scales that are no halves, so it cannot be in the type of the others. */
 static void test_one_expert(void **state) {
     (void)state;
-    container *c, *expected;
-    open_both("moe-w4a16", &c, &expected);
-    for (size_t k = 0; k < container_n_tensor(expected); k++) {
-        const container_tensor *t = container_tensor_at(expected, k);
-        const bool small = strstr(t->name, "experts.1.up_proj") != NULL;
-        check_matrix("moe-w4a16", c, expected, t, small ? TYPE_F32 : TYPE_Q4_0, false);
-        if (small) {
-            uint8_t raw[2048];
-            nib_error err;
-            assert_int_equal(packed_read(c, container_find(c, t->name), 0, 1, TYPE_Q4_0, raw, &err),
-                             NIB_E_MODEL);
-            assert_non_null(strstr(err.message, "exact in f16"));
+    static const struct {
+        const char *folder;
+        type_id usual, other;
+    } of[] = {{"moe-w4a16", TYPE_Q4_0, TYPE_F32}, {"moe-64-small", TYPE_S4G64, TYPE_F8G64}};
+    for (size_t i = 0; i < NUM_COUNT(of); i++) {
+        container *c, *expected;
+        open_both(of[i].folder, &c, &expected);
+        assert_int_equal(packed_join(of[i].usual, of[i].other), of[i].other);
+        for (size_t k = 0; k < container_n_tensor(expected); k++) {
+            const container_tensor *t = container_tensor_at(expected, k);
+            const bool small = strstr(t->name, "experts.1.up_proj") != NULL;
+            check_matrix(of[i].folder, c, expected, t, small ? of[i].other : of[i].usual, false);
+            if (small) {
+                uint8_t raw[2048];
+                nib_error err;
+                assert_int_equal(packed_read(c, container_find(c, t->name), 0, 1, of[i].usual, raw, &err),
+                                 NIB_E_MODEL);
+                assert_non_null(strstr(err.message, "exact in f16"));
+            }
         }
+        container_close(c);
+        container_close(expected);
     }
-    container_close(c);
-    container_close(expected);
+    assert_int_equal(packed_join(TYPE_S4G128, TYPE_N4G128), TYPE_N4G128);
+    assert_int_equal(packed_join(TYPE_S4G128, TYPE_S4G64), TYPE_F32);
 }
 
 /* The official form of DeepSeek V4: the experts in e2m1, the others in fp8, with exponents as scales. */

@@ -269,6 +269,10 @@ FORMS = {
     "auto-round": (gptq, dict(bits=4, group=64, sym=True, d=128),
                    {"quant_method": "auto-round", "packing_format": "auto_round:auto_gptq", "bits": 4,
                     "group_size": 64, "sym": True}),
+    "w4a16-64-small": (packed, dict(group=64, sym=False, d=128, scale=2.0**-12),
+                       {"quant_method": "compressed-tensors", "format": "pack-quantized"}),
+    "moe-64-small": (packed, dict(group=64, sym=True, d=128, experts=4, small="mlp.experts.1.up_proj"),
+                     {"quant_method": "compressed-tensors", "format": "pack-quantized"}),
 }
 
 

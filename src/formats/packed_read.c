@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 nib_status packed_read_part(const packed_rows *r, const container_tensor *t, uint64_t at, void *out,
@@ -352,13 +353,14 @@ static type_id type_of_header(const packed_matrix *m) {
 
 static type_id in_groups(const packed_matrix *m, type_id usual) {
     const int64_t group = m->k / m->n_group;
-    return usual != TYPE_Q4_0 ? packed_narrow(m, usual)
-           : group % 128 == 0 ? TYPE_S4G128
-           : group % 64 == 0  ? TYPE_S4G64
-                              : TYPE_Q4_0;
+    return usual == TYPE_F32 && m->bits <= 4 && group % 64 == 0 ? TYPE_F8G64 /* its scales are floats */
+           : usual != TYPE_Q4_0                                 ? packed_narrow(m, usual)
+           : group % 128 == 0                                   ? TYPE_S4G128
+           : group % 64 == 0                                    ? TYPE_S4G64
+                                                                : TYPE_Q4_0;
 }
 
-static nib_status integers_run_as(const container *c, const container_tensor *t, type_id *out,
+static nib_status integers_run_as(const container *c, const container_tensor *t, bool scaled, type_id *out,
                                   nib_error *err) {
     const packed_matrix *m = t->packed;
     const packed_rows r = {.c = c, .t = t, .m = m};
@@ -372,7 +374,8 @@ static nib_status integers_run_as(const container *c, const container_tensor *t,
     *out = by_place ? type_of_header(m) : TYPE_F32;
     if (*out == TYPE_COUNT)
         NIB_TRY(packed_type(c, t, out, err));
-    *out = in_groups(m, *out);
+    if (by_place && (scaled || *out != TYPE_F32))
+        *out = in_groups(m, *out);
     return NIB_OK;
 }
 
@@ -388,7 +391,7 @@ nib_status packed_runs_as(const container *c, const container_tensor *t, bool sc
         *out = blocks && m->codes.type == TYPE_F8_E4M3 && m->block % 64 == 0 ? TYPE_F8G64 : TYPE_F32;
         return NIB_OK;
     case PACKED_HEADS: *out = TYPE_F32; return NIB_OK;
-    default: return integers_run_as(c, t, out, err);
+    default: return integers_run_as(c, t, scaled, out, err);
     }
 }
 
@@ -422,6 +425,22 @@ static inline void put_nibbles(const int16_t *restrict v, int n, int zero, uint8
     for (int at = 0; at < n; at += 32)
         for (int i = 0; i < 16; i++)
             qs[at / 2 + i] = (uint8_t)((v[at + i] + zero) | (v[at + i + 16] + zero) << 4);
+}
+
+static int group_of_type(type_id type) {
+    return type == TYPE_S4G128 || type == TYPE_N4G128 ? 128
+           : type == TYPE_S4G64 || type == TYPE_N4G64 ? 64
+           : type == TYPE_Q4_0 || type == TYPE_N4G32  ? 32
+                                                      : 0;
+}
+
+type_id packed_join(type_id a, type_id b) {
+    const int group_a = group_of_type(a), group_b = group_of_type(b);
+    if (a == b)
+        return a;
+    if (group_a && group_a == group_b)
+        return group_a == 128 ? TYPE_N4G128 : group_a == 64 ? TYPE_N4G64 : TYPE_N4G32;
+    return (a == TYPE_F8G64 && group_b >= 64) || (b == TYPE_F8G64 && group_a >= 64) ? TYPE_F8G64 : TYPE_F32;
 }
 
 static nib_status put_n4(const packed_rows *r, const int16_t *v, int n, int zero, uint16_t d, block_n4 *b,
@@ -466,6 +485,21 @@ static bool is_n4(type_id as) {
     return as == TYPE_N4G32 || as == TYPE_N4G64 || as == TYPE_N4G128;
 }
 
+/* Integers of up to 16 are e4m3. */
+static nib_status put_f8(const packed_rows *r, const int16_t *v, float scale, block_f8g64 *b,
+                         nib_error *err) {
+    const int wrong = beyond(v, 64, -16, 16);
+    if (wrong < 64 || !isfinite(scale))
+        return nib_fail(err, NIB_E_MODEL, "tensor '%s': f8g64 cannot hold the code %d with the scale %s",
+                        r->t->name, v[wrong % 64], num_text((double)scale, 6));
+    memcpy(b->scale, &scale, sizeof b->scale);
+    for (int i = 0; i < 64; i++) {
+        const unsigned n = (unsigned)abs(v[i]), log2 = n ? 31 - (unsigned)__builtin_clz(n) : 0;
+        b->codes[i] = (uint8_t)((v[i] < 0 ? 0x80 : 0) | (n ? (log2 + 7) << 3 | (n << 3 >> log2 & 7) : 0));
+    }
+    return NIB_OK;
+}
+
 static bool is_s4(type_id as) {
     return as == TYPE_S4G64 || as == TYPE_S4G128;
 }
@@ -473,6 +507,8 @@ static bool is_s4(type_id as) {
 /* Writes one block; group: index of its scale. */
 static nib_status put_block(const packed_rows *r, type_id as, const int16_t *v, int64_t group, uint8_t *out,
                             nib_error *err) {
+    if (as == TYPE_F8G64)
+        return put_f8(r, v, r->scale[group], (void *)out, err);
     const int limit = limit_of(as), n = type_get(as)->block_elems;
     const int wrong = is_n4(as) ? n : beyond(v, n, -limit, limit - 1);
     const float scale = r->scale[group];
@@ -514,9 +550,9 @@ static nib_status put_tile(const packed_rows *r, const tile *t, type_id as, uint
 }
 
 static bool can_hold(const packed_rows *r, type_id as) {
-    return as == TYPE_F32 ||
-           ((as == TYPE_Q4_0 || as == TYPE_Q5_0 || as == TYPE_Q8_0 || is_n4(as) || is_s4(as)) && !r->order &&
-            r->m->k / r->m->n_group % type_get(as)->block_elems == 0);
+    return as == TYPE_F32 || ((as == TYPE_Q4_0 || as == TYPE_Q5_0 || as == TYPE_Q8_0 || as == TYPE_F8G64 ||
+                               is_n4(as) || is_s4(as)) &&
+                              !r->order && r->m->k / r->m->n_group % type_get(as)->block_elems == 0);
 }
 
 /* Columns of a tile of AWQ and GPTQ: whole words, and a multiple of every block. Codes of a tile of whole

@@ -152,7 +152,7 @@ nib_status bind_new_weight(binder *b, const char *name, int n_piece, weight **ou
     return NIB_OK;
 }
 
-/* The type of a matrix whose tensors are packed: the one in which all of them are held, else F32. */
+/* The type of a matrix whose tensors are packed: one that holds all of them. */
 static nib_status packed_pieces_type(const binder *b, weight *w, nib_error *err) {
     const container_tensor *last = NULL;
     for (int i = 0; i < w->n_piece; i++) {
@@ -164,7 +164,7 @@ static nib_status packed_pieces_type(const binder *b, weight *w, nib_error *err)
             return nib_fail(err, NIB_E_MODEL, "tensor %s: expected it packed as '%s' is, found %s", t->name,
                             w->pieces[0].tensor->name, type_get(t->type)->name);
         NIB_TRY(packed_runs_as(b->m->c, t, !b->m->wide, &type, err));
-        w->type = last == NULL || type == w->type ? type : TYPE_F32;
+        w->type = last == NULL ? type : packed_join(type, w->type);
         last = t;
     }
     return NIB_OK;
