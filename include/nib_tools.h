@@ -162,6 +162,7 @@ typedef struct nib_flow {
     double tok_s;          /* tokens of answers a second, while all places are taken */
     double seconds;        /* for the whole workload */
     double latency_s;      /* from a prompt's beginning to its answer's end */
+    double measured_tok_s; /* what a trial run has reached (nib_keep_trial); 0: none */
     int32_t kv_on_disk;    /* layers with their keys and values on the disk (nib_engine_options) */
     char binds[24];        /* the busiest of link, disk, memory and products */
     double one_more_gb[3]; /* tokens a second that one more GiB of VRAM, RAM or disk would give */
@@ -193,6 +194,13 @@ typedef struct nib_lanes {
     double load_weights_s, load_cache_s, store_cache_s, wait_s;
 } nib_lanes;
 NIB_API void nib_engine_lanes(nib_engine *engine, nib_lanes *out);
+
+/* Stores what a trial run of a plan has reached, tokens of answers a second, under
+ * $XDG_CACHE_HOME/nibble/trials: for this model, these caps and formats, this machine, and workloads with
+ * about as many tokens. Plans of nib_plan_flows have it then. */
+NIB_API nib_status nib_keep_trial(const char *model, const nib_engine_options *options,
+                                  const nib_workload *work, const nib_flow *plan, double tok_s,
+                                  nib_error *err);
 
 /* ---- many sequences ------------------------------------------------------------------------------ */
 

@@ -25,6 +25,7 @@
 enum {
     USUAL_SEQUENCES = 16,
     USUAL_BODY = 1 << 20,
+    MAX_TRIAL = 3,         /* plans that may be tried */
     ALL_QUEUE = 100000,    /* not a limit: ask_more limits the waiting requests */
     KEYS_UNDER_CAP = 49152 /* maximum lines of an input that cannot be counted first */
 };
@@ -37,6 +38,10 @@ typedef struct batch_run {
     batch_file work;
     double begun, shown;
     nib_flow flow; /* the schedule; with tok_s: a plan made it */
+    nib_workload lengths;
+    nib_flow plans[MAX_TRIAL]; /* the fastest ones, of which trial runs may choose */
+    size_t n_plan;
+    int schedule; /* a nib_schedule */
     bench_lanes lanes;
 } batch_run;
 
@@ -78,22 +83,28 @@ static nib_status say_unanswered(const batch_run *b, nib_error *err) {
     return nib_fail(err, NIB_E_FAILED, "%lld lines have no answer: the output says why", (long long)n);
 }
 
-static nib_status answer_all(batch_run *b, nib_error *err) {
+/* Answers lines until `most` of them have replies, or all. */
+static nib_status answer_lines(batch_run *b, int64_t most, nib_error *err) {
     const server_host host = {.wait = wait_for};
     server *s = b->serve.server;
+    const int64_t before = batch_file_done(&b->work) - b->work.n_kept;
     while (!cli_interrupted()) {
-        NIB_TRY(batch_file_ask(&b->work, s, 2 * (size_t)b->serve.n_sequence, err));
+        const int64_t left = most - (batch_file_done(&b->work) - b->work.n_kept - before);
+        NIB_TRY(batch_file_ask(&b->work, s, (size_t)NUM_MIN(2 * (int64_t)b->serve.n_sequence, left), err));
         if (server_n_answer(s) > 0)
             server_compute(s, &host);
-        else if (b->work.ended)
+        else if (b->work.ended || (left <= 0 && b->work.n_asked == 0))
             break;
         else if (b->work.waits)
             cli_wait_input(b->work.in.fd, -1);
         NIB_TRY(batch_file_write(&b->work, s, err));
         show(b);
     }
-    if (cli_interrupted())
-        return nib_fail(err, NIB_E_CANCELLED, "interrupted");
+    return cli_interrupted() ? nib_fail(err, NIB_E_CANCELLED, "interrupted") : NIB_OK;
+}
+
+static nib_status answer_all(batch_run *b, nib_error *err) {
+    NIB_TRY(answer_lines(b, INT64_MAX, err));
     return say_unanswered(b, err);
 }
 
@@ -148,7 +159,7 @@ static nib_status open_keys(batch_run *b, nib_error *err) {
     const uint64_t n = n_out + (b->work.n_line || !capped ? (uint64_t)b->work.n_line : KEYS_UNDER_CAP);
     if (!key_set_open(&b->work.keys, n, capped))
         return nib_fail_nomem(err, key_set_bytes(n), "the ids of lines");
-    b->serve.kept_bytes = key_set_bytes(n);
+    b->serve.kept_bytes = key_set_bytes(n) + 2 * BATCH_ENVELOPE_BYTES;
     return batch_output_load(&b->work.out, &b->work.keys, err);
 }
 
@@ -186,7 +197,17 @@ static bool is_worth_measuring(const batch_run *b) {
            (vram == NIB_AUTO || vram > 2 * held);
 }
 
-static int plan_lengths(batch_run *b, const nib_workload *work) {
+/* Plans from the lengths; b->flow is the fastest plan then. */
+static int make_plans(batch_run *b) {
+    const int code = serve_plan(&b->serve, &b->lengths, b->plans, MAX_TRIAL, &b->n_plan);
+    if (b->n_plan > 0) {
+        b->flow = b->plans[0];
+        serve_follow(&b->serve, &b->lengths, &b->flow);
+    }
+    return code;
+}
+
+static int plan_lengths(batch_run *b) {
     const nib_hardware_options o = {.folder = b->args->scratch,
                                     .progress = cli_progress,
                                     .log = cli_log,
@@ -194,7 +215,7 @@ static int plan_lengths(batch_run *b, const nib_workload *work) {
                                     .user = b->args};
     char *text = NULL;
     nib_error err;
-    int code = serve_plan(&b->serve, work, &b->flow);
+    int code = make_plans(b);
     if (code || !is_worth_measuring(b))
         return code;
     cli_note(b->args,
@@ -202,7 +223,7 @@ static int plan_lengths(batch_run *b, const nib_workload *work) {
     if (nib_hardware(&o, &text, &err))
         cli_note(b->args, "nibble: %s", err.message);
     else
-        code = serve_plan(&b->serve, work, &b->flow);
+        code = make_plans(b);
     nib_free(text);
     return code;
 }
@@ -212,7 +233,7 @@ static int plan_work(batch_run *b) {
     static const char *const kinds[] = {
         [NIB_SCHEDULE_REFILL] = "refill", [NIB_SCHEDULE_BLOCK] = "block", [NIB_SCHEDULE_ROW] = "row"};
     const cli_args *args = b->args;
-    nib_workload work;
+    nib_workload *work = &b->lengths;
     int kind = NIB_SCHEDULE_REFILL;
     while (args->schedule && kind <= NIB_SCHEDULE_ROW && strcmp(args->schedule, kinds[kind]) != 0)
         kind++;
@@ -221,19 +242,21 @@ static int plan_work(batch_run *b) {
     if (args->order && strcmp(args->order, "done") != 0 && strcmp(args->order, "input") != 0)
         return cli_usage_error("--order: expected done or input, found '%s'", args->order);
     b->work.in_order = args->order && !strcmp(args->order, "input");
-    if (workload_of_file(b->work.in.fd, b->work.n_line, &work)) {
-        work.max_latency_s = args->max_latency;
-        const int code = plan_lengths(b, &work);
+    if (workload_of_file(b->work.in.fd, b->work.n_line, work)) {
+        work->max_latency_s = args->max_latency;
+        const int code = plan_lengths(b);
         if (code)
             return code;
     }
     if (b->flow.tok_s > 0)
         cli_note(args,
                  "nibble: plan for %lld requests of %.0f + %.0f tokens: %lld together, %.1f tok/s, %s binds",
-                 (long long)work.n_request, work.n_prompt, work.n_gen, (long long)b->flow.n_sequence,
+                 (long long)work->n_request, work->n_prompt, work->n_gen, (long long)b->flow.n_sequence,
                  b->flow.tok_s, b->flow.binds);
-    b->flow.schedule = kind;
-    b->flow.n_sequence = b->serve.n_sequence;
+    b->schedule = kind;
+    b->work.max_line = KEYS_UNDER_CAP;
+    b->work.name = args->input;
+    b->work.stops = cli_interrupted;
     return 0;
 }
 
@@ -260,7 +283,7 @@ static int open_server(batch_run *b) {
         .n_position = args->cache_size,
         .n_draft = (int)cli_draft_max(args),
         .n_draft_min = (int)args->draft_min,
-        .schedule = b->flow.schedule,
+        .schedule = b->schedule,
         .pooling = job->pooling,
         .special_in_messages = args->special_in_messages,
         .log = cli_log,
@@ -269,7 +292,6 @@ static int open_server(batch_run *b) {
     b->work.in.max = o.max_body + BATCH_ENVELOPE_BYTES;
     b->work.values = requests / 8 * 3;
     job->max_body = body; /* a line as read, and its body */
-    job->kept_bytes += 2 * BATCH_ENVELOPE_BYTES;
     return server_open(&o, &job->server, &err) ? cli_fail(&err) : 0;
 }
 
@@ -309,6 +331,8 @@ static void say_summary(const batch_run *b, double seconds, bool whole) {
 
 /* Adds the schedule, the seconds of lanes, and the memory. */
 static void add_engine(batch_run *b, nib_engine *engine, json_t *summary) {
+    b->flow.schedule = b->schedule;
+    b->flow.n_sequence = b->serve.n_sequence;
     json_object_set_new(summary, "schedule", workload_schedule(&b->flow));
     json_object_set_new(summary, "lanes", bench_lanes_end(&b->lanes, engine));
     json_object_set_new(summary, "memory", memory_json(engine));
@@ -333,16 +357,85 @@ static int finish(batch_run *b, nib_engine *engine, nib_status status, nib_error
     return cli_fail(err);
 }
 
+/* ---- trial runs ---- */
+
+/* Lines of a trial run for each of its sequences. */
+enum { TRIAL_ROUNDS = 2 };
+
+/* How many of the plans are expected to be about as fast as the first: rates are predicted to some 25 %. */
+static size_t n_near(const batch_run *b) {
+    size_t n = 0;
+    while (n < b->n_plan && b->plans[n].tok_s > 0.75 * b->plans[0].tok_s)
+        n++;
+    return n;
+}
+
+/* Whether trial runs of n plans pay: their first and last passes are not full, and engines are opened. */
+static bool is_worth_trying(const batch_run *b, size_t n) {
+    enum { LONG = 120, SHARE = 5 };
+    int64_t lines = 0;
+    for (size_t i = 0; i < n; i++)
+        lines += TRIAL_ROUNDS * b->plans[i].n_sequence;
+    return n > 1 && b->flow.seconds > LONG && lines * SHARE <= b->work.n_line - (int64_t)b->work.keys.n;
+}
+
+/* Answers some lines by a plan, and sets what it reaches. Returns an exit code. */
+static int try_plan(batch_run *b, nib_flow *plan) {
+    nib_engine *engine = NULL;
+    nib_error err;
+    serve_follow(&b->serve, &b->lengths, plan);
+    int code = open_server(b);
+    if (!code)
+        code = serve_open_first(&b->serve, &engine);
+    if (!code && server_begin(b->serve.server, engine, b->serve.n_sequence, &err))
+        code = cli_fail(&err);
+    const uint64_t before = b->work.n_predicted;
+    const double begun = time_now();
+    b->begun = b->begun > 0 ? b->begun : begun;
+    b->work.max_in_row = 2 * b->serve.n_sequence;
+    if (!code && answer_lines(b, TRIAL_ROUNDS * plan->n_sequence, &err))
+        code = cli_fail(&err);
+    plan->measured_tok_s = (double)(b->work.n_predicted - before) / (time_now() - begun);
+    server_close(b->serve.server);
+    b->serve.server = NULL;
+    return code;
+}
+
+/* Of plans that are expected to be about as fast, the one stays that is. Trial runs are kept for the next
+ * time; their answers count. */
+static int try_plans(batch_run *b) {
+    const size_t n = n_near(b);
+    size_t n_known = 0, best = 0;
+    int code = 0;
+    for (size_t i = 0; i < n; i++)
+        n_known += b->plans[i].measured_tok_s > 0;
+    if (n_known < n && !is_worth_trying(b, n))
+        return 0;
+    for (size_t i = 0; i < n && n_known < n && !code; i++) {
+        code = try_plan(b, &b->plans[i]);
+        if (!code)
+            serve_keep_trial(&b->serve, &b->lengths, &b->plans[i], b->plans[i].measured_tok_s);
+    }
+    for (size_t i = 0; i < n && !code; i++) {
+        best = b->plans[i].measured_tok_s > b->plans[best].measured_tok_s ? i : best;
+        if (b->args->verbose)
+            cli_note(b->args, "nibble: a trial run of %lld together%s: %.1f tok/s%s",
+                     (long long)b->plans[i].n_sequence,
+                     b->plans[i].kv_on_disk ? ", keys and values on the disk" : "",
+                     b->plans[i].measured_tok_s, n_known == n ? ", earlier" : "");
+    }
+    b->flow = b->plans[best];
+    serve_follow(&b->serve, &b->lengths, &b->flow);
+    return code;
+}
+
 static int answer(batch_run *b, nib_engine *engine) {
     nib_error err;
     if (server_begin(b->serve.server, engine, b->serve.n_sequence, &err) ||
         bench_lanes_begin(&b->lanes, b->args, engine, &err))
         return cli_fail(&err);
-    b->begun = time_now();
+    b->begun = b->begun > 0 ? b->begun : time_now();
     b->work.max_in_row = 2 * b->serve.n_sequence;
-    b->work.max_line = KEYS_UNDER_CAP;
-    b->work.name = b->args->input;
-    b->work.stops = cli_interrupted;
     return finish(b, engine, answer_all(b, &err), &err);
 }
 
@@ -354,6 +447,8 @@ static int run(cli_args *args) {
         code = open_files(&b);
     if (!code)
         code = plan_work(&b);
+    if (!code && b.n_plan > 0)
+        code = try_plans(&b);
     if (!code)
         code = open_server(&b);
     if (!code)

@@ -9,7 +9,10 @@
 #include "base/num.h"
 #include "nib_tools.h"
 #include "profile/machine.h"
+#include "profile/profile_file.h"
+#include "profile/trials.h"
 
+#include <math.h>
 #include <stdio.h>
 
 enum { FREE_SHARE = 8 /* an eighth of the system's free memory stays free */ };
@@ -65,12 +68,52 @@ nib_status nib_plan(const char *name, const nib_engine_options *options, const n
     return status;
 }
 
+/* Where the trials of a workload are: those with up to about 1.4 times the tokens are one class. NULL: no
+ * memory, or no cache folder. */
+static char *path_of_trials(const engine_core *e, const nib_workload *w) {
+    enum { CAP_BITS = 22 /* a batch keeps some bytes a line */ };
+    char content[CONTENT_KEY];
+    nib_error why;
+    machine here;
+    machine_detect(&here);
+    if (container_content_key(e->container, content, &why) != NIB_OK)
+        return NULL;
+    return trials_path(json_pack("{s:s, s:o, s:s, s:i, s:i, s:[I, I, I], s:i, s:i}", "content", content,
+                                 "machine", profile_machine_key(&here), "backend", e->kind->name, "threads",
+                                 e->resolved.n_thread, "kv", e->requested.kv_type, "caps",
+                                 (json_int_t)(e->resolved.cap[NIB_TIER_RAM] >> CAP_BITS),
+                                 (json_int_t)(e->resolved.cap[NIB_TIER_VRAM] >> CAP_BITS),
+                                 (json_int_t)(e->resolved.cap[NIB_TIER_DISK] >> CAP_BITS), "prompt",
+                                 (int)lround(log2(w->n_prompt)), "gen", (int)lround(log2(w->n_gen))));
+}
+
 static nib_status plan_flows(const char *name, const nib_engine_options *options, const nib_workload *work,
                              const flows_wanted *wanted, nib_flow *bound, nib_error *err) {
     engine_core e;
     nib_status status = open_for_plan(&e, name, options, err);
     if (status == NIB_OK)
         status = planning_workload(&e, work, wanted, bound, err);
+    char *path = status == NIB_OK ? path_of_trials(&e, work) : NULL;
+    trials known = {.n = 0};
+    if (path)
+        trials_load(path, &known);
+    for (size_t i = 0; status == NIB_OK && i < *wanted->n; i++)
+        wanted->out[i].measured_tok_s =
+            trials_find(&known, wanted->out[i].n_sequence, wanted->out[i].kv_on_disk);
+    mem_free(path);
+    core_close(&e);
+    return status;
+}
+
+nib_status nib_keep_trial(const char *name, const nib_engine_options *options, const nib_workload *work,
+                          const nib_flow *flow, double tok_s, nib_error *err) {
+    engine_core e;
+    const trial t = {flow->n_sequence, flow->kv_on_disk, tok_s};
+    nib_status status = open_for_plan(&e, name, options, err);
+    char *path = status == NIB_OK ? path_of_trials(&e, work) : NULL;
+    if (path)
+        status = trials_keep(path, &t, err);
+    mem_free(path);
     core_close(&e);
     return status;
 }

@@ -62,9 +62,13 @@ int serve_engine_ram(const cli_args *args, uint64_t others, uint64_t *ram);
 /* The smallest cap that leaves an engine `ram` bytes beside requests, a line and `others`. */
 uint64_t serve_cap_of(uint64_t ram, uint64_t others, uint64_t max_body);
 int serve_sessions_beside(const serve_job *job); /* an engine's sessions for other uses than answers */
-/* Plans the sequences and their positions for these requests, if no option decides them. *out is zeroed if it
- * does not. Returns an exit code: 0 also where no plan can be made, unless a latency was asked for. */
-int serve_plan(serve_job *job, const nib_workload *work, nib_flow *out);
+/* Plans for these requests, at most max, the fastest first, if no option decides the sequences: *n is 0 then.
+ * Returns an exit code: 0 also where no plan can be made, unless a latency was asked for. */
+int serve_plan(serve_job *job, const nib_workload *work, nib_flow *out, size_t max, size_t *n);
+/* Takes the sequences, their positions and the rows of a pass from a plan. */
+void serve_follow(serve_job *job, const nib_workload *work, const nib_flow *plan);
+/* Stores what a trial run has reached. */
+void serve_keep_trial(serve_job *job, const nib_workload *work, const nib_flow *plan, double tok_s);
 /* If there is a draft model, opens it and sets it in the server. To be called before other models are opened,
  * so that its memory counts as part of the process when they are planned. The caller closes job->draft.
  * Returns an exit code. */

@@ -121,32 +121,48 @@ static nib_status fit_sessions(const serve_job *job, const char *model, nib_engi
     return status == NIB_E_NOMEM ? status : NIB_OK;
 }
 
-int serve_plan(serve_job *job, const nib_workload *work, nib_flow *out) {
+/* The options of plans for requests; false: opening says what is wrong. */
+static bool plan_options(const serve_job *job, nib_engine_options *o) {
+    cli_engine_options(job->args, o);
+    if (serve_engine_ram(job->args, job->kept_bytes + job_line_bytes(job), &o->ram) ||
+        cli_named_options(job->args, o))
+        return false;
+    o->n_session = 1;
+    o->grammar = true;
+    o->progress = NULL;
+    o->log = NULL;
+    return true;
+}
+
+int serve_plan(serve_job *job, const nib_workload *work, nib_flow *out, size_t max, size_t *n) {
     const cli_args *args = job->args;
     nib_engine_options o;
     nib_error err;
-    *out = (nib_flow){0};
-    if (args->parallel || args->cache_size || args->plan || args->draft_model || !args->model)
+    *n = 0;
+    if (args->parallel || args->cache_size || args->plan || args->draft_model || !args->model ||
+        !plan_options(job, &o))
         return 0;
-    cli_engine_options(args, &o);
-    if (serve_engine_ram(args, job->kept_bytes + job_line_bytes(job), &o.ram) || cli_named_options(args, &o))
-        return 0; /* opening says why */
-    o.n_session = 1;
-    o.grammar = true;
-    o.progress = NULL;
-    o.log = NULL;
-    if (nib_plan_workload(args->model, &o, work, out, NULL, &err) != NIB_OK) {
-        *out = (nib_flow){0};
-        if (work->max_latency_s > 0)
-            return cli_fail(&err);
-        cli_note(args, "nibble: no plan for the requests: %s", err.message);
+    if (nib_plan_flows(args->model, &o, work, NIB_FLOWS_FASTEST, out, max, n, &err) == NIB_OK)
         return 0;
-    }
-    job->n_sequence = (int)out->n_sequence;
-    job->n_pass = out->n_pass;
-    job->n_position = out->n_sequence * num_round_up(work->n_position, KV_PAGE);
-    job->kv_on_disk = out->kv_on_disk;
+    *n = 0;
+    if (work->max_latency_s > 0)
+        return cli_fail(&err);
+    cli_note(args, "nibble: no plan for the requests: %s", err.message);
     return 0;
+}
+
+void serve_follow(serve_job *job, const nib_workload *work, const nib_flow *plan) {
+    job->n_sequence = (int)plan->n_sequence;
+    job->n_pass = plan->n_pass;
+    job->n_position = plan->n_sequence * num_round_up(work->n_position, KV_PAGE);
+    job->kv_on_disk = plan->kv_on_disk;
+}
+
+void serve_keep_trial(serve_job *job, const nib_workload *work, const nib_flow *plan, double tok_s) {
+    nib_engine_options o;
+    nib_error why;
+    if (plan_options(job, &o) && nib_keep_trial(job->args->model, &o, work, plan, tok_s, &why))
+        cli_note(job->args, "nibble: the trial is not kept: %s", why.message);
 }
 
 /* Rows of logits in one pass: one for each answer, and those of tokens proposed for some of them. */
