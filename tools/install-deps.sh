@@ -55,6 +55,7 @@ if [ "${1:-}" = all ]; then
     need clang-format has clang-format
     need clang-tidy has clang-tidy
     need cppcheck has cppcheck
+    need iproute2 eval "PATH=\$PATH:/sbin command -v ip >/dev/null"
     need zsh has zsh
     need man-db has man
     need groff-base has groff

@@ -97,10 +97,11 @@ static nib_status rates_of_file(const cluster_place *place, int n_thread, plan_r
     return status;
 }
 
-/* Finds the rates of all ranks: a simulated cluster's without asking one. */
+/* Finds the rates of all ranks: a simulated cluster's without asking one. free: the RAM of ranks that are
+ * asked. */
 static nib_status find_rates(const engine_core *whole, const nib_engine_options *o,
                              const cluster_places *places, pipeline **ranks, plan_rates *rates,
-                             nib_error *err) {
+                             uint64_t *free, nib_error *err) {
     const bool here = places->place[places->n - 1].host == 0;
     pipeline *asked = NULL;
     if (ranks)
@@ -117,7 +118,7 @@ static nib_status find_rates(const engine_core *whole, const nib_engine_options 
         return NIB_OK;
     if (!ranks)
         NIB_TRY(pipeline_open(o, places, &asked, err));
-    const nib_status status = pipeline_rates(ranks ? *ranks : asked, o, places, rates, err);
+    const nib_status status = pipeline_rates(ranks ? *ranks : asked, o, places, rates, free, err);
     pipeline_close(asked);
     return status;
 }
@@ -143,6 +144,17 @@ static nib_status share(const engine_core *whole, const cluster_places *places, 
     return pipeline_open(&d->options, places, ranks, err);
 }
 
+/* Bounds what ranks hold, also without a cap: hosts may differ much in the RAM that is free, d->caps so far.
+ */
+static void set_caps(const engine_core *whole, const cluster_places *places, cluster_decision *d) {
+    for (int i = 0; i < places->n; i++) {
+        nib_engine_options own = d->options;
+        cluster_place_options(&places->place[i], &own);
+        const uint64_t ram = own.ram == NIB_AUTO ? d->caps[i] : own.ram;
+        d->caps[i] = sizes_beside_rows(whole, d->on_gpu ? own.vram : ram);
+    }
+}
+
 static nib_status cut(const engine_core *whole, const cluster_places *places, pipeline **ranks,
                       cluster_decision *d, nib_error *err) {
     cluster_stage stages[CLUSTER_MAX_RANK];
@@ -157,14 +169,12 @@ static nib_status cut(const engine_core *whole, const cluster_places *places, pi
                               .n_position = whole->resolved.n_ctx / 2,
                               .on_gpu = d->on_gpu,
                               .streams = d->options.stream};
-    for (int i = 0; i < places->n; i++) {
-        nib_engine_options own = d->options;
-        cluster_place_options(&places->place[i], &own);
-        d->caps[i] = sizes_beside_rows(whole, q.on_gpu ? own.vram : own.ram);
-    }
-    nib_status status = find_rates(whole, &d->options, places, ranks, rates, err);
+    for (int i = 0; i < places->n; i++)
+        d->caps[i] = NIB_AUTO;
+    nib_status status = find_rates(whole, &d->options, places, ranks, rates, d->caps, err);
     if (status == NIB_OK) {
         make_alike(whole, rates, d);
+        set_caps(whole, places, d);
         status = sessions_bytes(whole, whole->resolved.formats, whole->resolved.n_ctx, &q.kv, err);
     }
     if (status == NIB_OK)

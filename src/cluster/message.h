@@ -34,7 +34,7 @@ typedef enum message_kind {
     MESSAGE_RATES
 } message_kind;
 
-#define MESSAGE_MAGIC UINT64_C(0x3430306b6e72626e)
+#define MESSAGE_MAGIC UINT64_C(0x3530306b6e72626e)
 
 typedef struct message_header {
     uint64_t magic;

@@ -265,7 +265,7 @@ nib_status pipeline_open(const nib_engine_options *o, const cluster_places *plac
 }
 
 nib_status pipeline_rates(pipeline *p, const nib_engine_options *o, const cluster_places *places,
-                          plan_rates *rates, nib_error *err) {
+                          plan_rates *rates, uint64_t *free, nib_error *err) {
     const logger log = {o->log, o->user, o->log_details};
     const int n = places->n;
     cluster_rates *all = mem_array((size_t)n, sizeof *all), *got = NULL;
@@ -284,8 +284,11 @@ nib_status pipeline_rates(pipeline *p, const nib_engine_options *o, const cluste
         status = rates_read(&m, n, &got, err);
     rates_here(&log, cluster_threads(o->n_thread, places->place[0].n_beside), CLUSTER_READ, CLUSTER_READ,
                rates);
-    for (int i = 1; i < n && status == NIB_OK; i++)
+    free[0] = cluster_free(places->place[0].n_beside);
+    for (int i = 1; i < n && status == NIB_OK; i++) {
         rates[i] = got[i].rates;
+        free[i] = got[i].free;
+    }
     message_clear(&m);
     mem_free(all);
     return status == NIB_OK ? NIB_OK : break_off(p, status, err);

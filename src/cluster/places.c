@@ -3,6 +3,7 @@
 
 #include "base/num.h"
 #include "base/thread.h"
+#include "profile/machine.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -190,6 +191,12 @@ nib_status cluster_hosts_parse(const char *text, cluster_places *out, nib_error 
 
 int cluster_threads(int n_thread, int n_beside) {
     return n_thread > 0 ? n_thread : NUM_MAX(thread_physical_cores() / NUM_MAX(n_beside, 1), 1);
+}
+
+uint64_t cluster_free(int n_beside) {
+    machine here;
+    machine_detect(&here);
+    return (here.ram_free - here.ram_free / 8) / (uint64_t)NUM_MAX(n_beside, 1);
 }
 
 void cluster_place_options(const cluster_place *place, nib_engine_options *o) {

@@ -33,6 +33,8 @@ nib_status cluster_places_parse(const char *text, cluster_places *out, nib_error
 nib_status cluster_hosts_parse(const char *text, cluster_places *out, nib_error *err);
 /* Threads of a rank that shares its machine, for the options' number of threads. */
 int cluster_threads(int n_thread, int n_beside);
+/* Bytes of RAM for such a rank without a cap: its share of what is free, of which an eighth stays free. */
+uint64_t cluster_free(int n_beside);
 /* Replaces the options' caps by those that the place has, and threads that are not given by the place's share
  * of the processors of this machine. */
 void cluster_place_options(const cluster_place *place, nib_engine_options *o);

@@ -150,6 +150,7 @@ static nib_status tell_rates(rank *r, nib_error *err) {
                         head.n_segment);
     cluster_rates *own = &all[head.rank++];
     rates_here(&log, cluster_threads(own->n_thread, own->n_beside), CLUSTER_READ, CLUSTER_READ, &own->rates);
+    own->free = cluster_free(own->n_beside);
     return message_send(&r->link, head, &(link_part){all, head.n_byte}, 1, err);
 }
 

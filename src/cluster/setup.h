@@ -28,6 +28,7 @@ enum { CLUSTER_READ = 1 << 20 }; /* bytes of a read from disk, whose rate counts
 typedef struct cluster_rates {
     int32_t n_thread, n_beside; /* of the options, and of its place */
     plan_rates rates;           /* the rank's answer */
+    uint64_t free;              /* bytes of its share of the RAM that is free there */
 } cluster_rates;
 
 /* Sends the questions of all ranks to rank 1. */
