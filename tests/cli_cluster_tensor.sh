@@ -40,6 +40,10 @@ check "fused projections in 4 ranks" alike 2e-6 "$data/gpt_neox" cpu,cpu,cpu,cpu
 check "transposed matrices and biases in 3 ranks" alike 2e-6 "$data/gpt2" cpu,cpu,cpu
 check "norms of heads, and windows" alike 2e-6 "$data/gemma3" cpu,cpu
 check "both sub-layers of one input" alike 2e-6 "$data/phi" cpu,cpu
+check "a part of every expert" alike 2e-6 "$data/mixtral" cpu,cpu
+check "with a shared expert" alike 2e-6 "$data/qwen2_moe" cpu,cpu
+check "with biases, and rows of gate and up in turn" alike 2e-6 "$data/gpt_oss" cpu,cpu
+check "beside a dense layer" alike 4e-6 "$data/gemma4_moe" cpu,cpu
 check "on the check back end" alike 2e-6 "$data/llama" check,check
 
 # fails CODE WORDS ARGS...: the exit code, and what stderr says
@@ -54,8 +58,7 @@ fails() {
 refused() { # WORDS MODEL DEVICES
     fails 2 "$1" run "$data/$2" --tokens 1 -n 1 --devices "$3" --split-mode tensor
 }
-check "a mixture is refused by name" refused "mixture of experts" mixtral cpu,cpu
-check "a recurrent layer is" refused "recurrent layer" lfm2 cpu,cpu
+check "a recurrent layer is refused by name" refused "recurrent layer" lfm2 cpu,cpu
 check "latent attention is" refused "latent attention" deepseek_v2 cpu,cpu
 check "a norm of all heads is" refused "norm of all heads" olmo3 cpu,cpu
 check "and more ranks than heads" refused "2 parts" llama cpu,cpu,cpu
@@ -85,6 +88,7 @@ if [ -f "$library" ]; then
     export NIBBLE_CUDA="$library"
     check "on 2 GPUs" alike 1e-3 "$data/llama" 0,0 --kv f16
     check "on 4, with biases" alike 1e-3 "$data/gpt_neox" 0,0,0,0 --kv f16
+    check "on 2, with a part of every expert" alike 1e-3 "$data/qwen3_moe" 0,0 --kv f16
     check "on 2, with norms after the sums" alike 1e-3 "$data/gemma3" 0,0 --kv f16
     check "a GPU without memory for its share" fails 3 "memory for the whole share" \
         run "$data/llama" --tokens 5,6,7 -n 1 --kv f16 -ngl 1 --devices 0,0 --split-mode tensor

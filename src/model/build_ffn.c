@@ -91,7 +91,7 @@ static void shared_expert(builder *p, reg in) {
     if (builder_has(p, SLOT_GATE_SHEXP))
         emit_linear(p, SLOT_GATE_SHEXP, REG_G, in);
     emit_linear(p, SLOT_UP_SHEXP, REG_U, in);
-    emit_neurons(p, builder_has(p, SLOT_GATE_SHEXP), hp->d_shared);
+    emit_neurons(p, builder_has(p, SLOT_GATE_SHEXP), p->b->weights[p->b->slot[SLOT_UP_SHEXP].w].n);
     emit_linear(p, SLOT_DOWN_SHEXP, out, REG_U);
     if (builder_has(p, SLOT_SHEXP_ROUTER))
         emit_linear(p, SLOT_SHEXP_ROUTER, by, in);
@@ -103,7 +103,8 @@ static void shared_expert(builder *p, reg in) {
 static void mixture(builder *p, reg in) {
     const hparams *hp = &p->m->cfg.hp;
     const bool latent = builder_has(p, SLOT_LATENT_DOWN);
-    const int64_t d = latent ? hp->d_latent : hp->d_model, ff = hp->d_expert;
+    const int64_t d = latent ? hp->d_latent : hp->d_model;
+    const int64_t ff = p->b->weights[p->b->slot[SLOT_UP_EXPS].w].expert_n;
     const reg from = latent ? model_declare_reg(p->m, "latent") : in, to = latent ? from : REG_O;
     route(p, in);
     if (latent)
@@ -117,6 +118,7 @@ static void mixture(builder *p, reg in) {
         emit_linear(p, SLOT_LATENT_UP, REG_O, to);
     if (builder_has(p, SLOT_DOWN_SHEXP))
         shared_expert(p, in);
+    emit_reduce(p, REG_O, hp->d_model);
     if (hp->ffn_scale != 1)
         emit_value(p, OP_SCALE, REG_O, hp->d_model, hp->ffn_scale);
 }

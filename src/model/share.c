@@ -5,8 +5,9 @@
  * part of each sum at the end of a sub-layer; OP_REDUCE adds the parts of all ranks. The first rank's part
  * has the bias. Embedding, norms, the residual stream and the output head are whole.
  *
- * A share is whole groups of heads with the same keys and values, and neurons in parts of up to 256. Blocks
- * of a file's format are never cut. */
+ * A share is whole groups of heads with the same keys and values, or with more ranks than groups a part of
+ * one; and neurons in parts of up to 256, of a mixture those of every expert. Blocks of a file's format are
+ * never cut. */
 #include "base/num.h"
 #include "model/internal.h"
 
@@ -33,8 +34,8 @@ static nib_status check(const model *m, int layer, const bound *b, nib_error *er
     const uint8_t kind = m->cfg.layer[layer];
     if (kind & (LAYER_RECURRENT | LAYER_NO_ATTENTION | LAYER_NO_FFN))
         return refuse(layer, "a recurrent layer", err);
-    if (has(b, SLOT_ROUTER))
-        return refuse(layer, "a mixture of experts", err);
+    if (has(b, SLOT_LATENT_DOWN))
+        return refuse(layer, "a mixture of experts behind a projection", err);
     if (has(b, SLOT_LOW_KV) || has(b, SLOT_O_LOW))
         return refuse(layer, "latent attention", err);
     if (hp->n_stream > 1 || has(b, SLOT_ALTUP_ROUTER))
@@ -99,44 +100,78 @@ static nib_status cut_heads(const model *m, int layer, const bound *b, range *he
     return NIB_OK;
 }
 
-/* Neurons, in large parts, because kernels and activations have groups of inputs. */
-static nib_status cut_neurons(const model *m, int layer, const bound *b, range *out, nib_error *err) {
-    const weight *down = &b->weights[b->slot[SLOT_DOWN].w];
-    const int64_t n = m->cfg.shape[layer].d_ff, whole = column_step(down);
+/* Neurons in front of the slot `down`, in large parts, because kernels and activations have groups of inputs.
+ */
+static nib_status cut_neurons(const model *m, int layer, const bound *b, slot_id slot, int64_t n, range *out,
+                              nib_error *err) {
+    const weight *down = &b->weights[b->slot[slot].w];
+    const int64_t whole = column_step(down);
     int64_t step = 256;
     while (step > 1 && (n % step || n / step < m->share.n || step % whole))
         step /= 2;
-    if (n / step < m->share.n || step % whole)
-        return nib_fail(err, NIB_E_USAGE,
-                        "layer %d: its %lld neurons in whole blocks of %s are fewer than %d devices", layer,
-                        (long long)n, type_get(down->type)->name, m->share.n);
+    if (n % step || n / step < m->share.n || step % whole)
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "layer %d: the %lld inputs of %s cannot be shared by %d devices in whole blocks of %s", layer,
+            (long long)n, down->name, m->share.n, type_get(down->type)->name);
     *out = part_of(n, step, m->share.rank, m->share.n);
     return NIB_OK;
 }
 
 /* ---- the cut ---- */
 
-/* Rows of a matrix, or elements of a vector. */
-static nib_status keep_rows(model *m, weight *w, range part, nib_error *err) {
-    weight_piece *pieces = arena_array(&m->mem, (size_t)w->n_piece, sizeof *pieces);
+/* Where rows of a weight are looked for, from the last ones on. */
+typedef struct cursor {
+    int piece;
+    int64_t at; /* its first row */
+} cursor;
+
+/* Appends the pieces of rows [row, row + n) of w, which begin at or behind the cursor, to out; returns how
+ * many. */
+static int append(const weight *w, cursor *c, int64_t row, int64_t n, weight_piece *out) {
+    int n_piece = 0;
+    while (n > 0) {
+        while (c->at + w->pieces[c->piece].n_row <= row)
+            c->at += w->pieces[c->piece++].n_row;
+        const weight_piece *p = &w->pieces[c->piece];
+        const int64_t some = NUM_MIN(n, c->at + p->n_row - row);
+        out[n_piece++] = (weight_piece){p->tensor, p->first_row + row - c->at, some};
+        row += some;
+        n -= some;
+    }
+    return n_piece;
+}
+
+/* Rows of a matrix, or elements of a vector: this part of each of n_group groups of `each`. The matrices of
+ * experts are padded to whole panels with rows that repeat their first ones, as experts.c pads them. */
+static nib_status keep_rows(model *m, weight *w, range part, int64_t n_group, int64_t each, nib_error *err) {
+    const int64_t padded = w->n_expert ? num_round_up(part.n, PACK_PANEL) : part.n;
+    const size_t most = (size_t)w->n_piece + (size_t)(n_group * (1 + padded - part.n));
+    weight_piece *pieces = arena_array(&m->mem, most, sizeof *pieces);
+    cursor c = {0, 0};
     int n_piece = 0;
     if (!pieces)
-        return nib_fail_nomem(err, (size_t)w->n_piece * sizeof *pieces, w->name);
-    for (int64_t i = 0, at = 0; i < w->n_piece; at += w->pieces[i++].n_row) {
-        const weight_piece *p = &w->pieces[i];
-        const int64_t begin = NUM_MAX(part.first - at, 0), end = NUM_MIN(part.first + part.n - at, p->n_row);
-        if (begin < end)
-            pieces[n_piece++] = (weight_piece){p->tensor, p->first_row + begin, end - begin};
+        return nib_fail_nomem(err, most * sizeof *pieces, w->name);
+    for (int64_t g = 0; g < n_group; g++) {
+        const int64_t first = g * each + part.first;
+        const cursor begin = c; /* not behind the group */
+        n_piece += append(w, &c, first, part.n, pieces + n_piece);
+        for (int64_t done = part.n, n; done < padded; done += n) {
+            cursor again = begin;
+            n = NUM_MIN(part.n, padded - done);
+            n_piece += append(w, &again, first, n, pieces + n_piece);
+        }
     }
     w->pieces = pieces;
     w->n_piece = n_piece;
     if (w->vector) {
-        w->k = part.n;
-        w->bytes = (uint64_t)part.n * sizeof(float);
+        w->k = n_group * part.n;
+        w->bytes = (uint64_t)w->k * sizeof(float);
         w->times = w->times ? w->times + part.first : NULL;
         return NIB_OK;
     }
-    w->n = part.n;
+    w->n = n_group * padded;
+    w->expert_n = w->n_expert ? part.n : 0;
     pack_bytes(&w->format, w->n, w->k, &w->bytes); /* the whole matrix did not overflow */
     return NIB_OK;
 }
@@ -148,8 +183,8 @@ static nib_status keep_outputs(model *m, bound *b, slot_id slot, range part, int
     weight *w = &b->weights[b->slot[slot].w];
     const int64_t each = (w->vector ? w->k : w->n) / n_unit;
     const range rows = {part.first * each, part.n * each};
-    NIB_TRY(keep_rows(m, w, rows, err));
-    return b->slot[slot].b < 0 ? NIB_OK : keep_rows(m, &b->weights[b->slot[slot].b], rows, err);
+    NIB_TRY(keep_rows(m, w, rows, 1, 0, err));
+    return b->slot[slot].b < 0 ? NIB_OK : keep_rows(m, &b->weights[b->slot[slot].b], rows, 1, 0, err);
 }
 
 /* The inputs of a slot. Only the first rank's sum has the bias. */
@@ -195,10 +230,10 @@ static nib_status cut_attention(model *m, int layer, bound *b, nib_error *err) {
     return NIB_OK;
 }
 
-static nib_status cut_feed_forward(model *m, int layer, bound *b, nib_error *err) {
+static nib_status cut_dense(model *m, int layer, bound *b, nib_error *err) {
     layer_shape *shape = &m->cfg.shape[layer];
     range part;
-    NIB_TRY(cut_neurons(m, layer, b, &part, err));
+    NIB_TRY(cut_neurons(m, layer, b, SLOT_DOWN, shape->d_ff, &part, err));
     NIB_TRY(keep_outputs(m, b, SLOT_GATE, part, shape->d_ff, err));
     NIB_TRY(keep_outputs(m, b, SLOT_UP, part, shape->d_ff, err));
     NIB_TRY(keep_inputs(m, b, SLOT_DOWN, part, shape->d_ff, err));
@@ -206,12 +241,41 @@ static nib_status cut_feed_forward(model *m, int layer, bound *b, nib_error *err
     return NIB_OK;
 }
 
+/* The outputs of every expert of a stack. */
+static nib_status keep_experts(model *m, bound *b, slot_id slot, range part, nib_error *err) {
+    if (b->slot[slot].w < 0)
+        return NIB_OK;
+    weight *w = &b->weights[b->slot[slot].w];
+    const int64_t n_expert = w->n_expert, each = w->expert_n;
+    NIB_TRY(keep_rows(m, w, part, n_expert, num_round_up(each, PACK_PANEL), err));
+    return b->slot[slot].b < 0 ? NIB_OK
+                               : keep_rows(m, &b->weights[b->slot[slot].b], part, n_expert, each, err);
+}
+
+/* Every rank has a part of every expert, and the same router. */
+static nib_status cut_mixture(model *m, int layer, bound *b, nib_error *err) {
+    const hparams *hp = &m->cfg.hp;
+    range part;
+    NIB_TRY(cut_neurons(m, layer, b, SLOT_DOWN_EXPS, hp->d_expert, &part, err));
+    NIB_TRY(keep_experts(m, b, SLOT_GATE_EXPS, part, err));
+    NIB_TRY(keep_experts(m, b, SLOT_UP_EXPS, part, err));
+    NIB_TRY(keep_inputs(m, b, SLOT_DOWN_EXPS, part, hp->d_expert, err));
+    if (!has(b, SLOT_DOWN_SHEXP))
+        return NIB_OK;
+    NIB_TRY(cut_neurons(m, layer, b, SLOT_DOWN_SHEXP, hp->d_shared, &part, err));
+    NIB_TRY(keep_outputs(m, b, SLOT_GATE_SHEXP, part, hp->d_shared, err));
+    NIB_TRY(keep_outputs(m, b, SLOT_UP_SHEXP, part, hp->d_shared, err));
+    return keep_inputs(m, b, SLOT_DOWN_SHEXP, part, hp->d_shared, err);
+}
+
 nib_status share_cut(model *m, int layer, bound *b, nib_error *err) {
     if (m->share.n <= 1)
         return NIB_OK;
     NIB_TRY(check(m, layer, b, err));
     NIB_TRY(cut_attention(m, layer, b, err));
-    return cut_feed_forward(m, layer, b, err);
+    if (has(b, SLOT_DOWN))
+        NIB_TRY(cut_dense(m, layer, b, err));
+    return has(b, SLOT_ROUTER) ? cut_mixture(m, layer, b, err) : NIB_OK;
 }
 
 void share_advice(bound *b) {
