@@ -158,6 +158,12 @@ static nib_status wait_until_done(const cuda *c, nib_error *err) {
     return device_cuda_ok(c->base.device, c->k->stream_sync(c->stream), "computing", err);
 }
 
+/* The same before results are read: they are those of all ranks, or nobody gets them. */
+static nib_status wait_for_results(const cuda *c, nib_error *err) {
+    NIB_TRY(wait_until_done(c, err));
+    return reduce_end(c, err);
+}
+
 static nib_status cuda_end(backend *b, nib_error *err) {
     cuda *c = cuda_of(b);
     nib_error why = {0};
@@ -208,7 +214,7 @@ static nib_status read_rows(cuda *c, float *to, const float *from, int64_t ld, i
     NIB_TRY(replay_flush(c, err));
     for (int64_t r = 0; r < (together ? 1 : n_row); r++)
         NIB_TRY(copy_row(c, to + r * n, from + r * ld, together ? n * n_row : n, err));
-    return wait_until_done(c, err);
+    return wait_for_results(c, err);
 }
 
 /* Sends the hidden states of a group's rows to their receiver, instead of logits. */
@@ -280,7 +286,7 @@ static nib_status cuda_run(backend *b, const backend_run *r, nib_error *err) {
     const int64_t n = model_reg_width(cuda_model(c), REG_LOGITS);
     NIB_TRY(copy_row(c, c->mem.logits, c->mem.reg[REG_LOGITS], n, err));
     angles_ahead(c);
-    NIB_TRY(wait_until_done(c, err));
+    NIB_TRY(wait_for_results(c, err));
     memcpy(c->now.pass.logits, c->mem.logits, (size_t)n * sizeof *c->mem.logits);
     return NIB_OK;
 }
@@ -308,7 +314,7 @@ static nib_status cuda_write_stream(backend *b, int64_t row, int64_t n_row, cons
     NIB_TRY(replay_flush(c, err));
     for (int64_t r = 0; r < n_row; r++)
         NIB_TRY(copy_row(c, c->mem.reg[REG_X] + (row + r) * c->mem.ld[REG_X], x + r * n, n, err));
-    return wait_until_done(c, err);
+    return wait_for_results(c, err);
 }
 
 static nib_status cuda_read_logits(backend *b, int64_t n_row, const float **out, nib_error *err) {
@@ -328,7 +334,7 @@ static nib_status cuda_read_best(backend *b, int64_t n_row, const int32_t **ids,
     *logits = (const float *)(const void *)(c->mem.found + n);
     NIB_TRY(spans_copy(c, "copy the largest logits", DEVICE_COMPUTE, c->mem.found, c->mem.best,
                        2 * (uint64_t)n * sizeof *c->mem.found, err));
-    return wait_until_done(c, err);
+    return wait_for_results(c, err);
 }
 
 static double cuda_head_share(backend *b) {
