@@ -65,8 +65,7 @@ static bool logits_by(const char *name, const char *path, nib_engine_options o, 
     int32_t tokens[N_TOKEN];
     o.backend = name;
     o.kv_type = o.kv_type == NIB_KV_8 || o.kv_type == NIB_KV_4 ? o.kv_type : NIB_KV_F16;
-    const nib_status status =
-        engine_open(path, &o, &(engine_internal){.plan = p, .expanded = true}, &e, &err);
+    const nib_status status = engine_open(path, &o, &(engine_internal){.plan = p}, &e, &err);
     if (status == NIB_E_DEVICE && strstr(err.message, "the cuda back end does not support "))
         return false;
     if (status != NIB_OK)

@@ -31,6 +31,7 @@ static const tiny_shape small = {TYPE_Q8_0, N_LAYER, 64, 96, 4, 2, N_VOCAB, N_CT
 
 static nib_kv_type kv_type = NIB_KV_F16;
 static int32_t n_sequence = N_SESSION;
+static int32_t n_vocab = N_VOCAB; /* of the model */
 static uint32_t late_seed = 1;
 
 static nib_engine_options under(uint64_t vram) {
@@ -96,12 +97,12 @@ static counted walk(const char *path, uint64_t vram, float *logits) {
     nib_engine *e = must_open(path, vram);
     nib_session *s = session_must_open(e);
     for (int i = 0; i < N_REACH; i++, logits += N_VOCAB) {
-        logits_tokens(tokens, N_CTX, N_VOCAB, i < 9 ? 3 : 4); /* another text after the common prefix */
+        logits_tokens(tokens, N_CTX, n_vocab, i < 9 ? 3 : 4); /* another text after the common prefix */
         if (i >= 9)
-            logits_tokens(tokens, 70, N_VOCAB, 3);
+            logits_tokens(tokens, 70, n_vocab, 3);
         if (nib_session_sync(s, tokens, (size_t)reach[i], &err))
             fail_msg("to %d: %s", reach[i], err.message);
-        memcpy(logits, nib_session_logits(s), N_VOCAB * sizeof *logits);
+        memcpy(logits, nib_session_logits(s), (size_t)n_vocab * sizeof *logits);
     }
     nib_session_close(s);
     const counted c = {fake_cuda_moved(), fake_cuda_replayed(), fake_cuda_stored()};
@@ -149,6 +150,30 @@ static void codes_come(void **state) {
     kv_type = NIB_KV_F16;
 }
 
+/* Rows of low rank, which are keys and values at once, in halves and in codes. */
+static void latents_come(void **state) {
+    (void)state;
+    static float whole[N_REACH][N_VOCAB], part[N_REACH][N_VOCAB];
+    static const nib_kv_type types[] = {NIB_KV_F16, NIB_KV_8, NIB_KV_4};
+    const char *path = "tests/data/arch/deepseek_v3";
+    uint64_t all;
+    n_vocab = 320;
+    for (int t = 0; t < 3; t++) {
+        kv_type = types[t];
+        const uint64_t min = min_vram(path, &all);
+        assert_true(min < all);
+        walk(path, NIB_AUTO, whole[0]);
+        for (int i = 0; i < 3; i++) {
+            late_seed = (uint32_t)i + 1;
+            const counted c = walk(path, min + (all - min) / 4 * (uint64_t)i, part[0]);
+            assert_true(i > 0 || c.stored > 0);
+            assert_memory_equal(whole, part, sizeof whole);
+        }
+    }
+    kv_type = NIB_KV_F16;
+    n_vocab = N_VOCAB;
+}
+
 /* Requests with a common prefix: their pages are shared, and copied when one of them continues. */
 enum { N_REQUEST = 6, N_ANSWER = 8 };
 
@@ -161,8 +186,8 @@ static int64_t answer_all(nib_batch *b, int32_t (*out)[N_ANSWER]) {
         int32_t tokens[N_CTX];
         nib_generate_options g;
         nib_generate_options_init(&g);
-        logits_tokens(tokens, 70 + 25 * i, N_VOCAB, i);
-        logits_tokens(tokens, 40 + i, N_VOCAB, 9);
+        logits_tokens(tokens, 70 + 25 * i, n_vocab, i);
+        logits_tokens(tokens, 40 + i, n_vocab, 9);
         g.prompt = tokens;
         g.n_prompt = (size_t)(70 + 25 * i);
         g.n_predict = N_ANSWER;
@@ -331,7 +356,7 @@ static void engines_share_the_driver(void **state) {
 static void lose_device(const char *path, uint64_t vram) {
     int32_t tokens[N_CTX];
     long n = 1;
-    logits_tokens(tokens, N_CTX, N_VOCAB, 3);
+    logits_tokens(tokens, N_CTX, n_vocab, 3);
     for (long at = 0; at <= n; at += 1 + at / (SANITIZED ? 6 : 40)) {
         const nib_engine_options o = under(vram);
         nib_engine *e = NULL;
@@ -418,10 +443,12 @@ static void attends_on_the_processor(void **state) {
     (void)state;
     n_sequence = 65; /* no layer is in place */
     slow_link(true);
-    for (int i = 0; i < 3; i++) {
-        kv_type = types[i];
-        check_attends(path);
+    for (int i = 0; i < 6; i++) {
+        kv_type = types[i % 3];
+        n_vocab = i < 3 ? N_VOCAB : 320;
+        check_attends(i < 3 ? path : "tests/data/arch/deepseek_v3");
     }
+    n_vocab = N_VOCAB;
     kv_type = NIB_KV_F16;
     slow_link(false);
     n_sequence = N_SESSION;
@@ -429,15 +456,11 @@ static void attends_on_the_processor(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sequence),
-        cmocka_unit_test(codes_come),
-        cmocka_unit_test(a_batch),
-        cmocka_unit_test(pages_leave_the_gpu),
-        cmocka_unit_test(many_sequences),
-        cmocka_unit_test(from_disk_once),
-        cmocka_unit_test(engines_share_the_driver),
-        cmocka_unit_test(a_lost_device),
-        cmocka_unit_test(attends_on_the_processor),
+        cmocka_unit_test(a_sequence),          cmocka_unit_test(codes_come),
+        cmocka_unit_test(latents_come),        cmocka_unit_test(a_batch),
+        cmocka_unit_test(pages_leave_the_gpu), cmocka_unit_test(many_sequences),
+        cmocka_unit_test(from_disk_once),      cmocka_unit_test(engines_share_the_driver),
+        cmocka_unit_test(a_lost_device),       cmocka_unit_test(attends_on_the_processor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

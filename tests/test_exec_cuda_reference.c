@@ -50,9 +50,7 @@ static nib_status logits_by(const char *name, const char *path, nib_engine_optio
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
     if (as == WITHOUT_WIDE)
         fake_cuda_without_wide();
-    engine_internal both = internal ? *internal : (engine_internal){0};
-    both.expanded = true; /* the reference too */
-    NIB_TRY(engine_open(path, &o, &both, &e, err));
+    NIB_TRY(engine_open(path, &o, internal, &e, err));
     logits_tokens(tokens, n, nib_engine_info(e)->n_vocab, 3);
     *out = as == GENERATED || as == OF_MANY ? logits_generated(e, tokens, n, (int)o.n_batch)
                                             : logits_of(e, tokens, n);
@@ -301,6 +299,23 @@ static void keys_in_codes(void **state) {
         o.n_batch = rows[i / 2];
         o.n_logits = i < 6 ? 0 : 5;
         assert_true(same(tiny_model("codes-of-keys.gguf", &small), &o, NULL, N_TOKEN, true, "keys in codes"));
+    }
+}
+
+/* Keys that are the values too, as above. */
+static void latents_in_codes(void **state) {
+    (void)state;
+    static const int rows[] = {1, 70, 150};
+    static const char *const recipes[] = {"u8g32"};
+    const char *path = "tests/data/arch/deepseek_v3";
+    tiny_plan h;
+    tiny_plan_make(&h, path, recipes, 1, NIB_TIER_RAM, NIB_TIER_RAM);
+    for (int i = 0; i < 6; i++) {
+        nib_engine_options o = engine_usual();
+        o.kv_type = i % 2 ? NIB_KV_4 : NIB_KV_8;
+        o.n_batch = rows[i / 2];
+        o.n_ctx = N_CTX;
+        assert_true(same(path, &o, &(engine_internal){.plan = &h.p}, N_TOKEN, true, "latents in codes"));
     }
 }
 
@@ -563,21 +578,25 @@ static void tokens_are_replayed(void **state) {
     int32_t tokens[TOKENS];
     for (int i = 0; i < TOKENS; i++)
         tokens[i] = i % 50;
-    for (int i = 0; i < 4; i++) {
+    tiny_plan h;
+    const char *latents = "tests/data/arch/deepseek_v3";
+    tiny_plan_make(&h, latents, (const char *const[]){"u8g32"}, 1, NIB_TIER_RAM, NIB_TIER_RAM);
+    for (int i = 0; i < 8; i++) {
         static const nib_kv_type kv[] = {NIB_KV_F16, NIB_KV_F16, NIB_KV_8, NIB_KV_4};
         nib_engine_options o = engine_usual();
-        const char *path = tiny_model("replay.gguf", &small);
+        const char *path = i < 4 ? tiny_model("replay.gguf", &small) : latents;
+        const plan *by = i < 4 ? NULL : &h.p;
         o.n_batch = 1;
         o.n_ctx = 2 * TOKENS;
         o.activation = i % 2 ? 16 : 8;
-        o.kv_type = kv[i];
+        o.kv_type = kv[i % 4];
         o.backend = "check";
-        nib_engine *e = engine_must_open(path, &o, NULL);
+        nib_engine *e = engine_must_open(path, &o, by);
         logits_rows plain = logits_of(e, tokens, TOKENS);
         nib_engine_close(e);
         o.backend = "cuda";
         cuda_load_with(fake_cuda(MEMORY, 0, 0));
-        e = engine_must_open(path, &o, NULL);
+        e = engine_must_open(path, &o, by);
         logits_rows replayed = logits_generated(e, tokens, TOKENS, 1);
         const long all = fake_cuda_replayed();
         assert_memory_equal(plain.data, replayed.data, logits_bytes(&plain));
@@ -682,6 +701,7 @@ int main(void) {
         cmocka_unit_test(tables),
         cmocka_unit_test(outliers_of_weights),
         cmocka_unit_test(keys_in_codes),
+        cmocka_unit_test(latents_in_codes),
         cmocka_unit_test(other_formats),
         cmocka_unit_test(architectures),
         cmocka_unit_test(mixtures),

@@ -72,7 +72,6 @@ static void look_at_vram(const engine_core *e) {
 nib_status core_begin(engine_core *e, const char *name, const engine_internal *internal, nib_error *err) {
     const plan *p = internal->plan;
     NIB_TRY(settings_make(&e->resolved, &e->requested, err));
-    e->expanded = internal->expanded;
     e->stage_first = internal->stage_first;
     e->stage_end = internal->stage_end;
     e->share = internal->share;
@@ -106,9 +105,7 @@ static nib_status check_ops(engine_core *e, nib_error *err) {
 static nib_status open_model(engine_core *e, const container_visitor *vocabulary, nib_error *err) {
     if (e->requested.vocab_only)
         return container_open_headers(e->path, &e->log, vocabulary, &e->container, err);
-    const unsigned form = (e->kind->no_integer_zeros ? MODEL_WIDE : 0) |
-                          (e->kind->no_latents || e->expanded ? MODEL_EXPANDED : 0);
-    NIB_TRY(model_open_share(e->path, &e->log, vocabulary, form, e->share, &e->m, err));
+    NIB_TRY(model_open_share(e->path, &e->log, vocabulary, e->kind->no_integer_zeros, e->share, &e->m, err));
     e->container = model_files(e->m);
     model_set_stage(e->m, e->stage_first, e->stage_end);
     return check_ops(e, err);

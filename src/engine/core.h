@@ -40,7 +40,6 @@ typedef struct engine_core {
     int stage_first, stage_end; /* engine_internal's */
     model_share share;          /* engine_internal's */
     rank_sums *sums;            /* engine_internal's */
-    bool expanded;              /* engine_internal's */
     device *disk;               /* of keys and values (kv_formats.on_disk); NULL: none are there */
     pool *threads;
     const residual_use *residuals; /* NULL: none */

@@ -21,9 +21,8 @@ typedef struct engine_parts {
 
 /* Options of an engine besides the public ones. */
 typedef struct engine_internal {
-    const plan *plan; /* a plan to follow; NULL: none. Not needed after opening */
-    int64_t n_row;    /* rows of a pass, for any context; 0: the options' n_batch */
-    bool expanded;    /* latent attention as for back ends that lack its products (MODEL_EXPANDED) */
+    const plan *plan;           /* a plan to follow; NULL: none. Not needed after opening */
+    int64_t n_row;              /* rows of a pass, for any context; 0: the options' n_batch */
     int stage_first, stage_end; /* of a pipeline (model/stage.h); end 0: all blocks */
     model_share share;          /* of a rank that shares every layer with others */
     rank_sums *sums;            /* over those ranks; NULL: there are none */

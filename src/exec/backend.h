@@ -122,7 +122,6 @@ typedef struct backend_kind {
     const char *name;          /* name on the command line */
     int tier;                  /* kind of the place of its memory */
     const device_kind *memory; /* kind of the device that weights are copied to; NULL: host memory */
-    bool no_latents;           /* latent attention has keys and values of all heads (MODEL_EXPANDED) */
     bool no_f32_cache;         /* keys and values cannot be in f32 */
     bool one_kv_format;        /* keys and values of all layers have one format */
     bool slides;               /* layers with a window may have their own pages (kv_slide.h) */

@@ -113,7 +113,7 @@ nib_status nib_profile_channels(const char *name, const nib_engine_options *opti
     model *m = NULL;
     *json = NULL;
     NIB_TRY(model_find(name, &path, err));
-    nib_status status = model_open_headers(path, &log, NULL, 0, &m, err);
+    nib_status status = model_open_headers(path, &log, NULL, false, &m, err);
     r.m = m;
     if (status == NIB_OK)
         status = make(&r, name, options, calib, json, err);

@@ -58,8 +58,7 @@ static nib_status model_shapes(const char *name, bench *b, nib_error *err) {
     model *m = NULL;
     NIB_TRY(model_find(name, &path, err));
     const nib_status status =
-        b->gpu ? model_open_headers(path, &b->log, NULL, MODEL_WIDE | MODEL_EXPANDED, &m, err)
-               : model_open(path, &b->log, &m, err);
+        b->gpu ? model_open_headers(path, &b->log, NULL, true, &m, err) : model_open(path, &b->log, &m, err);
     mem_free(path);
     NIB_TRY(status);
     b->n_shape = trial_shapes_of(m, b->shapes);

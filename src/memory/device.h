@@ -45,7 +45,7 @@ typedef struct device_info {
 /* Pages of one layer's keys and values, n_head heads of d_head halves or codes, to be copied between the
  * order of the host's kernels (kernels/kv_layout.h) and the device's. */
 typedef struct device_pages {
-    void *key, *value;           /* device memory */
+    void *key, *value;           /* device memory; value NULL: the keys are the values */
     void *host_key, *host_value; /* pinned host memory */
     const int32_t *pairs; /* device memory, [n_page, 2], 8-byte aligned: how many times DEVICE_PAGE bytes a
                              page is after `key`, and after `host_key` */

@@ -112,10 +112,10 @@ static void latent_attention(builder *p, int layer, reg in) {
     scale_queries(p, n * d);
     emit_copy(p, REG_K, model_declare_reg(p->m, "k_turned"), 1, turned, turned, 0, wide, 0);
     emit_copy(p, REG_K, model_declare_reg(p->m, "low_kv"), 1, low, low, turned, wide, 0);
+    emit_copy(p, queries, REG_Q, n, turned, d, 0, wide, 0);
     emit_copy(p, q_plain, REG_Q, n, plain, d, 0, plain, 0);
     p->ops[p->n - 1].u.copy.at_in = turned;
     emit_groups(p, OP_SPREAD, SLOT_K, q_low, q_plain, n, low, plain);
-    emit_copy(p, queries, REG_Q, n, turned, d, 0, wide, 0);
     emit_copy(p, queries, q_low, n, low, low, turned, wide, 0);
     op *o = emit_attention(p, layer, queries, p->m->cfg.layer[layer] & LAYER_SLIDES);
     o->in3 = REG_NONE;
@@ -129,34 +129,6 @@ static void latent_attention(builder *p, int layer, reg in) {
         emit_norm(p, SLOT_ATTN_POST_NORM, REG_O, REG_O, hp->d_model, 1);
 }
 
-/* The same for back ends without these products: keys and values of all heads, of equal width. in -> REG_O */
-static void expanded_attention(builder *p, int layer, reg in) {
-    const hparams *hp = &p->m->cfg.hp;
-    const layer_shape *shape = &p->m->cfg.shape[layer];
-    const int64_t n = hp->n_head, d = hp->d_head, turned = hp->n_rot, plain = d - turned, v = hp->d_value;
-    const reg low_kv = model_declare_reg(p->m, "low_kv"), k_turned = model_declare_reg(p->m, "k_turned");
-    const reg k_plain = model_declare_reg(p->m, "k_plain");
-    const int64_t wide = shape->d_head; /* of heads in attention: the larger of keys and values */
-    const reg narrow = v < wide ? model_declare_reg(p->m, "narrow_v") : REG_V;
-    const reg q = d < wide ? model_declare_reg(p->m, "wide_q") : REG_Q;
-    project_latent(p, layer, in);
-    scale_queries(p, n * d);
-    emit_linear(p, SLOT_K, k_plain, low_kv);
-    emit_linear(p, SLOT_V, narrow, low_kv);
-    emit_copy(p, REG_K, k_turned, n, turned, 0, 0, wide, 0);
-    emit_copy(p, REG_K, k_plain, n, plain, plain, turned, wide, wide - d);
-    if (d < wide)
-        emit_copy(p, q, REG_Q, n, d, d, 0, wide, wide - d);
-    if (v < wide)
-        emit_copy(p, REG_V, narrow, n, v, v, 0, wide, wide - v);
-    emit_attention(p, layer, q, p->m->cfg.layer[layer] & LAYER_SLIDES);
-    if (v < wide)
-        emit_copy(p, narrow, REG_A, n, v, wide, 0, v, 0);
-    emit_linear(p, SLOT_O, REG_O, v < wide ? narrow : REG_A);
-    if (builder_has(p, SLOT_ATTN_POST_NORM))
-        emit_norm(p, SLOT_ATTN_POST_NORM, REG_O, REG_O, hp->d_model, 1);
-}
-
 void build_attention(builder *p, int layer, reg in) {
     const config *c = &p->m->cfg;
     const hparams *hp = &c->hp;
@@ -165,7 +137,7 @@ void build_attention(builder *p, int layer, reg in) {
     int64_t q = shape->n_head * shape->d_head, kv = shape->n_kv_head * shape->d_head;
     bool slides = c->layer[layer] & LAYER_SLIDES;
     if (builder_has(p, SLOT_LOW_KV)) {
-        (p->m->expanded ? expanded_attention : latent_attention)(p, layer, in);
+        latent_attention(p, layer, in);
         return;
     }
     if (builder_has(p, SLOT_O_LOW)) {

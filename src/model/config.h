@@ -79,7 +79,6 @@ typedef struct config_source {
     const arch_desc *arch;
     const char *gguf_arch; /* general.architecture; NULL: a HF folder */
     arena *mem;
-    bool expanded; /* MODEL_EXPANDED */
 } config_source;
 
 /* Fills *out; memory comes from s->mem. NIB_E_MODEL names the key with what was expected and found. */

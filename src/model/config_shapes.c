@@ -190,7 +190,7 @@ nib_status config_read_shapes(const config_source *s, config *out, nib_error *er
                            offsetof(layer_shape, n_head), err));
         NIB_TRY(read_overrides(s, hp, shape, err));
     }
-    for (int64_t i = 0; i < hp->n_layer && hp->kv_low_rank > 0 && !s->expanded; i++) {
+    for (int64_t i = 0; i < hp->n_layer && hp->kv_low_rank > 0; i++) {
         shape[i].n_kv_head = 1; /* the row of low rank and the rotated part */
         shape[i].d_head = hp->kv_low_rank + hp->n_rot;
     }

@@ -21,7 +21,6 @@ struct model {
     uint64_t n_param;
     int64_t n_state;            /* floats of one sequence's recurrent state */
     int n_site;                 /* inputs of products (sites.h) in the blocks made so far */
-    bool expanded;              /* latent attention has keys and values of all heads */
     int stage_first, stage_end; /* stage.h; end 0: there is none */
     model_share share;
     bool wide; /* formats without integer zeros (pack_widen) */

@@ -292,7 +292,7 @@ static void tell_wide(const model *m, const logger *log) {
 static nib_status read_model(model *m, const logger *log, nib_error *err) {
     NIB_TRY(find_name(m, err));
     NIB_TRY(container_get_kind(m->c) == CONTAINER_GGUF ? find_gguf_arch(m, err) : find_hf_arch(m, err));
-    const config_source source = {m->c, m->arch, m->gguf_arch, &m->mem, m->expanded};
+    const config_source source = {m->c, m->arch, m->gguf_arch, &m->mem};
     NIB_TRY(config_read(&source, &m->cfg, err));
     NIB_TRY(make_blocks(m, err));
     NIB_TRY(sites_check_advice(m, err));
@@ -301,14 +301,13 @@ static nib_status read_model(model *m, const logger *log, nib_error *err) {
 }
 
 nib_status model_open_share(const char *path, const logger *log, const container_visitor *vocabulary,
-                            unsigned form, model_share share, model **out, nib_error *err) {
+                            bool wide, model_share share, model **out, nib_error *err) {
     model *m = mem_calloc(1, sizeof *m);
     if (m == NULL)
         return nib_fail_nomem(err, sizeof *m, "a model");
     arena_init(&m->mem);
     m->share = share;
-    m->wide = form & MODEL_WIDE;
-    m->expanded = form & MODEL_EXPANDED;
+    m->wide = wide;
     name_registers(m);
     nib_status status = container_open_headers(path, log, vocabulary, &m->c, err);
     if (status == NIB_OK) {
@@ -325,12 +324,12 @@ nib_status model_open_share(const char *path, const logger *log, const container
 }
 
 nib_status model_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
-                              unsigned form, model **out, nib_error *err) {
-    return model_open_share(path, log, vocabulary, form, (model_share){0}, out, err);
+                              bool wide, model **out, nib_error *err) {
+    return model_open_share(path, log, vocabulary, wide, (model_share){0}, out, err);
 }
 
 nib_status model_open(const char *path, const logger *log, model **out, nib_error *err) {
-    return model_open_headers(path, log, NULL, 0, out, err);
+    return model_open_headers(path, log, NULL, false, out, err);
 }
 
 void model_close(model *m) {

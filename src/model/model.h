@@ -90,19 +90,17 @@ typedef struct model model;
 /* path: a .gguf file or a folder (names from the models folder are resolved above). NIB_E_MODEL names the
  * tensor or key with what was expected and found; an unknown architecture lists the known ones. */
 nib_status model_open(const char *path, const logger *log, model **out, nib_error *err);
-/* What a back end lacks: matrices with integer zeros are held without them (pack_widen), and those of fp8 and
- * nvfp4 folders in f32; latent attention has keys and values of all heads. */
-enum { MODEL_WIDE = 1, MODEL_EXPANDED = 2 };
-/* The same without the vocabulary (container_open_headers). form: of the flags above. */
+/* The same without the vocabulary (container_open_headers). wide: for a back end that lacks them, matrices
+ * with integer zeros are held without them (pack_widen), and those of fp8 and nvfp4 folders in f32. */
 nib_status model_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
-                              unsigned form, model **out, nib_error *err);
+                              bool wide, model **out, nib_error *err);
 /* The same for one rank of several that share every layer (share.c). NIB_E_USAGE names a layer that cannot be
  * shared, or not by so many. */
 typedef struct model_share {
     int rank, n; /* n 0 or 1: the whole model */
 } model_share;
 nib_status model_open_share(const char *path, const logger *log, const container_visitor *vocabulary,
-                            unsigned form, model_share share, model **out, nib_error *err);
+                            bool wide, model_share share, model **out, nib_error *err);
 void model_close(model *m); /* NULL is fine */
 
 const char *model_arch(const model *m); /* the descriptor's name */

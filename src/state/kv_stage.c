@@ -321,7 +321,7 @@ static nib_status reorder(kv_stage *s, const slot *x, const kv_layer *l, pair_li
                           nib_error *err) {
     device *host = s->setup.host;
     const device_pages pages = {.key = x->at,
-                                .value = x->at + (l->value_at - l->key_at),
+                                .value = l->shared ? NULL : x->at + (l->value_at - l->key_at),
                                 .host_key = s->origin + l->key_at,
                                 .host_value = s->origin + l->value_at,
                                 .pairs = there(s) + (pairs_of(s, up) - s->list) + 2 * of.first,

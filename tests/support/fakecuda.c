@@ -400,6 +400,7 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .shortlist = fake_shortlist,
         .route = fake_route,
         .experts = fake_experts,
+        .groups = fake_groups,
         .recurrent = fake_recurrent,
         .read_all = read_all,
         .strategies = fake_strategies,

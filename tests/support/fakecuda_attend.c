@@ -43,16 +43,17 @@ static bool is_sibling(const cuda_attend *a, int64_t row, int64_t other) {
 
 static void store_row(const cuda_attend *a, int64_t row) {
     const int64_t d = a->kv.d_head, n = a->kv.n_kv_head * d;
-    const float *v = (const float *)real(a->v) + row * a->ldv;
+    const float *v = a->kv.v ? (const float *)real(a->v) + row * a->ldv : NULL;
     float *k = malloc((size_t)n * sizeof *k);
     memcpy(k, (const float *)real(a->k) + row * a->ldk, (size_t)n * sizeof *k);
     rotate(a, row, k, a->kv.n_kv_head);
     for (int64_t at = 0; at < n; at += d) {
         uint16_t *to_k = cached(a, false, row, at / d, position_of(a, row)),
-                 *to_v = cached(a, true, row, at / d, position_of(a, row));
+                 *to_v = v ? cached(a, true, row, at / d, position_of(a, row)) : NULL;
         for (int64_t i = 0; i < d; i++) {
             to_k[i] = half_from_float(k[at + i]);
-            to_v[i] = half_from_float(v[at + i]);
+            if (v)
+                to_v[i] = half_from_float(v[at + i]);
         }
     }
     if (fake.n_fresh < MAX_FRESH)
@@ -98,7 +99,8 @@ static reference reference_open(const cuda_attend *a, int64_t row) {
     reference r = {.pages = malloc((size_t)(n + 2) * sizeof *r.pages), .halves = aligned_alloc(64, bytes)};
     memset(r.halves, 0, bytes);
     r.kv = (kv_view){.pages = r.pages,
-                     .value_at = (int64_t)half,
+                     .value_at = a->kv.v ? (int64_t)half : 0,
+                     .shared = !a->kv.v,
                      .type = TYPE_F16,
                      .n_kv_head = a->kv.n_kv_head,
                      .d_head = d};
@@ -107,9 +109,9 @@ static reference reference_open(const cuda_attend *a, int64_t row) {
     if (!a->kv.code_bits)
         return r;
     r.kv.type = a->kv.code_bits == 8 ? TYPE_KV8 : TYPE_KV4;
-    r.kv.value_at = (uint8_t *)a->kv.v - (uint8_t *)a->kv.k;
+    r.kv.value_at = a->kv.v ? (uint8_t *)a->kv.v - (uint8_t *)a->kv.k : 0;
     r.kv.recent = r.pages + n;
-    r.kv.recent_value_at = (int64_t)half;
+    r.kv.recent_value_at = a->kv.v ? (int64_t)half : 0;
     for (int64_t i = 0; i < n; i++)
         r.pages[i] = (uint8_t *)real(a->kv.k) + 2 * pages_of(a, row)[i] * a->kv.page;
     for (int64_t i = 0; i < 2; i++)
@@ -127,7 +129,7 @@ static void gather(const cuda_attend *a, int64_t row, bool by_rows, const kv_vie
     const int64_t d = a->kv.d_head, n = a->kv.n_kv_head * d, end = position_of(a, row);
     float *floats = malloc((size_t)n * sizeof *floats);
     for (int64_t p = a->kv.code_bits ? end / KV_BLOCK * KV_BLOCK : 0; p <= end; p++)
-        for (int is_value = 0; is_value < 2; is_value++) {
+        for (int is_value = 0; is_value < (a->kv.v ? 2 : 1); is_value++) {
             const int64_t from = row - (end - p);
             const bool of_row = by_rows && is_sibling(a, row, from);
             if (of_row)
@@ -151,8 +153,9 @@ static void gather(const cuda_attend *a, int64_t row, bool by_rows, const kv_vie
 static void pack_row(const cuda_attend *a, int64_t row, bool by_rows) {
     reference r = reference_open(a, row);
     gather(a, row, by_rows, &r.kv);
-    for (int64_t i = 0; i < 2 * a->kv.n_kv_head; i++)
-        kernels_table()->kv_pack(&r.kv, i % 2, i / 2, position_of(a, row) / KV_BLOCK);
+    const int64_t kinds = a->kv.v ? 2 : 1; /* keys, and values */
+    for (int64_t i = 0; i < kinds * a->kv.n_kv_head; i++)
+        kernels_table()->kv_pack(&r.kv, i % kinds, i / kinds, position_of(a, row) / KV_BLOCK);
     reference_close(&r);
 }
 static bool ends_block(const cuda_attend *a, int64_t row) {
@@ -161,8 +164,9 @@ static bool ends_block(const cuda_attend *a, int64_t row) {
 
 int fake_pack(const cuda_attend *a, cuda_stream s) {
     LAUNCH(s);
-    if (!a->kv.code_bits || fake.recording)
-        return fake_misuse("there is nothing to pack, or it is recorded");
+    KEEP(pack, fake_pack);
+    if (!a->kv.code_bits)
+        return fake_misuse("there is nothing to pack");
     for (int64_t row = 0; row < a->n_row; row++)
         if (ends_block(a, row))
             pack_row(a, row, true);
@@ -211,8 +215,10 @@ static void attend_rows(const cuda_attend *a, bool by_rows) {
 int fake_attend(const cuda_attend *a, cuda_stream s) {
     LAUNCH(s);
     KEEP(attend, fake_attend);
-    if (a->n_row > CUDA_MAX_ROWS || (!a->k && !a->stored) || a->kv.d_head % 8)
+    if (a->n_row > CUDA_MAX_ROWS || ((!a->k || !a->kv.v) && !a->stored) || a->kv.d_head % 8)
         return fake_misuse("attention of too many rows, of keys that are not there, or of odd heads");
+    if (!a->kv.v && (a->cos_sin || a->leaves.data || a->kv.n_kv_head != 1))
+        return fake_misuse("attention of shared keys rotates, leaves codes, or has several heads of them");
     for (int64_t row = 0; row < a->n_row && !a->stored; row++)
         store_row(a, row);
     for (int64_t row = 0; row < a->n_row && !a->stored; row++)
@@ -266,10 +272,11 @@ int fake_move(const cuda_move *a, cuda_stream s) {
 static void move_codes(const cuda_move *a) {
     const type_id type = a->here.code_bits == 8 ? TYPE_KV8 : TYPE_KV4;
     const size_t bytes = (size_t)(a->here.n_kv_head * kv_block_bytes(type, a->here.d_head));
-    for (int64_t i = 0; i < 2 * a->n_page; i++) {
-        const int32_t *pair = (const int32_t *)real(a->pairs) + i / 2 * 2;
-        uint16_t *here = (uint16_t *)real(i % 2 ? a->here.v : a->here.k) + pair[0] * a->here.page;
-        uint16_t *host = (uint16_t *)real(i % 2 ? a->host_v : a->host_k) + pair[1] * a->here.page;
+    const int64_t kinds = a->here.v ? 2 : 1;
+    for (int64_t i = 0; i < kinds * a->n_page; i++) {
+        const int32_t *pair = (const int32_t *)real(a->pairs) + i / kinds * 2;
+        uint16_t *here = (uint16_t *)real(i % kinds ? a->here.v : a->here.k) + pair[0] * a->here.page;
+        uint16_t *host = (uint16_t *)real(i % kinds ? a->host_v : a->host_k) + pair[1] * a->here.page;
         memcpy(a->up ? here : host, a->up ? host : here, bytes);
     }
 }
@@ -285,10 +292,13 @@ void fake_move_now(const cuda_move *a) {
         for (int64_t at = 0; at < a->here.n_kv_head * run; at++) {
             const int64_t head = at / run * run, position = at % run / d;
             const int64_t on_host = pair[1] * a->here.page, here = pair[0] * a->here.page + at;
-            uint16_t *k = (uint16_t *)real(a->here.k) + here, *v = (uint16_t *)real(a->here.v) + here;
+            uint16_t *k = (uint16_t *)real(a->here.k) + here;
             uint16_t *host_k = (uint16_t *)real(a->host_k) + on_host + head + kv_key_at(d, position, at % d);
-            uint16_t *host_v = (uint16_t *)real(a->host_v) + on_host + at;
             *(a->up ? k : host_k) = *(a->up ? host_k : k);
+            if (!a->here.v)
+                continue;
+            uint16_t *v = (uint16_t *)real(a->here.v) + here;
+            uint16_t *host_v = (uint16_t *)real(a->host_v) + on_host + at;
             *(a->up ? v : host_v) = *(a->up ? host_v : v);
         }
     }

@@ -176,3 +176,57 @@ int fake_experts(const cuda_experts *a, cuda_stream s) {
     free(y[0]), free(y[1]), free(parts);
     return e;
 }
+
+/* The outputs of group g of a row. Its matrix may begin within a panel. */
+static int multiply_group(const cuda_groups *a, int64_t row, int64_t g) {
+    const int64_t first = g * a->n / PACK_PANEL * PACK_PANEL, before = g * a->n - first;
+    float *y = malloc((size_t)(before + a->n) * sizeof *y), *out = (float *)real(a->y) + row * a->ldy;
+    uint64_t bytes = 0;
+    cuda_linear one = {.n_w = 1, .n_row = 1, .two = a->two, .w = {a->w}, .ldy = {a->n}};
+    pack_bytes(&a->w.format, PACK_PANEL, a->w.k, &bytes);
+    one.w[0].data = (const uint8_t *)a->w.data + (uint64_t)(first / PACK_PANEL) * bytes;
+    one.w[0].n = before + a->n;
+    one.x = a->x + row * a->ldx + g * a->step_x;
+    one.ldx = a->k;
+    one.y[0] = there(y);
+    one.scratch = there(y); /* not used */
+    const int e = fake_multiply(&one);
+    out += g * a->step_y;
+    if (!e && a->adds)
+        kernels_table()->add(out, y + before, 1, out, a->n);
+    else if (!e)
+        memcpy(out, y + before, (size_t)a->n * sizeof *out);
+    free(y);
+    return e;
+}
+
+/* The sum of the rows of group g's matrix, in their order. */
+static void spread_group(const cuda_groups *a, const view *w, int64_t row, int64_t g) {
+    const float *x = (const float *)real(a->x) + row * a->ldx + g * a->step_x;
+    float *out = (float *)real(a->y) + row * a->ldy + g * a->step_y;
+    float *values = malloc((size_t)a->n * sizeof *values);
+    for (int64_t i = 0; i < a->k; i++) {
+        pack_read_row(w, g * a->k + i, values);
+        if (i == 0 && !a->adds)
+            kernels_table()->scale(values, x[i], out, a->n);
+        else
+            kernels_table()->add(out, values, x[i], out, a->n);
+    }
+    free(values);
+}
+
+int fake_groups(const cuda_groups *a, cuda_stream s) {
+    LAUNCH(s);
+    KEEP(groups, fake_groups);
+    if (fake_is_put_in_order(&a->w, 1))
+        return fake_misuse("a matrix may be read while it is still put in order");
+    const view w = a->spread ? fake_as_qtile(&a->w) : (view){0};
+    int e = 0;
+    for (int64_t i = 0; !e && i < a->n_row * a->n_group; i++)
+        if (a->spread)
+            spread_group(a, &w, i / a->n_group, i % a->n_group);
+        else
+            e = multiply_group(a, i / a->n_group, i % a->n_group);
+    free((void *)(uintptr_t)w.data);
+    return e;
+}

@@ -113,7 +113,7 @@ nib_status residuals_check(const engine_core *e, nib_error *err) {
 }
 
 static nib_status open_original(const engine_core *e, const char *path, model **out, nib_error *err) {
-    return model_open_headers(path, &e->log, NULL, 0, out, err);
+    return model_open_headers(path, &e->log, NULL, false, out, err);
 }
 
 /* Completes the back end's input. original NULL: the residuals come from a file. */

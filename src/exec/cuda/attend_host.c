@@ -55,7 +55,8 @@ static nib_status send_first(cuda *c, nib_error *err) {
     NIB_TRY(d->kind->follow(d, DEVICE_STORE, a->cells[0].computed, err));
     NIB_TRY(copy_rows(c, o->in, v, false, err));
     NIB_TRY(copy_rows(c, o->in2, v, false, err));
-    NIB_TRY(copy_rows(c, o->in3, v, false, err));
+    if (o->in3 != REG_NONE)
+        NIB_TRY(copy_rows(c, o->in3, v, false, err));
     return d->kind->mark(d, DEVICE_STORE, &a->arrived, err);
 }
 

@@ -363,7 +363,6 @@ const backend_kind backend_cuda = {
     .memory = &device_cuda_kind,
     .no_f32_cache = true,
     .one_kv_format = true,
-    .no_latents = true,
     .slides = true,
     .no_integer_zeros = true,
     .no_act_sites = true,

@@ -59,9 +59,10 @@ struct cuda {
     const cuda_kernels *k;
     uint64_t driver; /* bytes of VRAM that the driver takes, charged */
     cuda_stream stream;
-    bool batched;  /* products of generated rows use `batch`, not `linear` */
-    steps *blocks; /* [n_block] */
-    step *all;     /* the steps of all blocks */
+    bool batched;       /* products of generated rows use `batch`, not `linear` */
+    steps *blocks;      /* [n_block] */
+    step *all;          /* the steps of all blocks */
+    uint32_t registers; /* those that the steps use, a bit each */
 
     kernel_choice
         *choice;   /* [all weights]: the kernel map's choices for packed matrices; NULL: there is no map */

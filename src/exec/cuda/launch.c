@@ -262,6 +262,7 @@ static nib_status launch_step(const launch_walk *w, const step *s, nib_error *er
     case STEP_RECURRENT: return launch_recurrent(w, o, err);
     case STEP_ROUTE: return launch_route(w, s, err);
     case STEP_EXPERTS: return launch_experts(w, s, err);
+    case STEP_GROUPS: return launch_groups(w, s, err);
     }
     return NIB_OK;
 }

@@ -57,6 +57,7 @@ nib_status launch_embed(const launch_walk *w, const step *s, nib_error *err);
 nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err);
 nib_status launch_route(const launch_walk *w, const step *s, nib_error *err);
 nib_status launch_experts(const launch_walk *w, const step *s, nib_error *err);
+nib_status launch_groups(const launch_walk *w, const step *s, nib_error *err);
 /* The number of rows of the group from r on that belong to one sequence. */
 int64_t launch_rows_of_sequence(const launch_walk *w, int64_t r);
 nib_status launch_recurrent(const launch_walk *w, const op *o, nib_error *err);

@@ -85,7 +85,7 @@ static nib_status attend_staged(const launch_walk *w, const op *o, const cuda_at
         n = NUM_MIN(all->n_row - r, part.end - row);
         cuda_attend a = rows_of(all, r, n);
         a.kv.k = part.key;
-        a.kv.v = part.value;
+        a.kv.v = a.kv.v ? part.value : NULL;
         a.kv.recent_k = a.kv.code_bits ? part.key : NULL;
         a.kv.recent_v = a.kv.code_bits ? part.newest_value : NULL;
         a.pages = part.pages;
@@ -144,7 +144,8 @@ static nib_status take_inputs(const launch_walk *w, const op *o, cuda_attend *a,
     NIB_TRY(take_input(w, o, o->in, n_head, c->mem.wider[0], &a->q, &a->ldq, err));
     if (op_stores(o)) {
         NIB_TRY(take_input(w, o, o->in2, n_kv, c->mem.wider[1], &a->k, &a->ldk, err));
-        NIB_TRY(take_input(w, o, o->in3, n_kv, c->mem.wider[2], &a->v, &a->ldv, err));
+        if (!o->u.attn.shared)
+            NIB_TRY(take_input(w, o, o->in3, n_kv, c->mem.wider[2], &a->v, &a->ldv, err));
     }
     const bool wider = width_of(o) != o->u.attn.d_head;
     a->out = wider ? c->mem.wider[3] : launch_at(w, o->out);
@@ -172,7 +173,7 @@ nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
     cuda_weight(c, w->g->block, o->w, &sinks);
     memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
     a.kv.k = c->now.origin + kv->key_at;
-    a.kv.v = c->now.origin + kv->value_at;
+    a.kv.v = kv->shared ? NULL : c->now.origin + kv->value_at;
     a.kv.n_kv_head = kv->n_kv_head;
     a.kv.d_head = kv_d_head(kv->d_head);
     a.kv.page = DEVICE_CUDA_ALIGN / 2;
@@ -189,7 +190,7 @@ nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
     a.first_page = (slides ? c->mem.first_part : c->mem.first_page) + w->g->row;
     a.cos_sin = n_rot ? c->mem.cos_sin[s->rope->u.rope.table] + w->g->row * n_rot : NULL;
     a.cos_sin_by_row = true;
-    a.stored = c->now.stored || !op_stores(o);
+    a.stored = c->now.stored || !op_stores(o) || kv->shared;
     a.style = style;
     a.n_rot = n_rot;
     a.window = o->u.attn.window;

@@ -1,4 +1,5 @@
-/* launch_experts.c - mixtures of experts: the router's choice, and products with the chosen experts. */
+/* launch_experts.c - mixtures of experts: the router's choice, and products with the chosen experts; and
+ * products of parts of rows with a matrix each. */
 #include "exec/cuda/launch.h"
 
 #include <string.h>
@@ -109,4 +110,27 @@ nib_status launch_experts(const launch_walk *w, const step *s, nib_error *err) {
     c->now.rows_coded = leaves ? s->rows_for : NULL;
     c->now.rows_coded_at = a.leaves;
     return replay_add(c, LAUNCH_EXPERTS, o, &a, sizeof a, err);
+}
+
+nib_status launch_groups(const launch_walk *w, const step *s, nib_error *err) {
+    const op *o = &w->ops[s->first + (s->gather ? 1 : 0)];
+    const reg in = s->gather ? s->gather->in : o->in, out = s->scatter ? s->scatter->out : o->out;
+    cuda_groups a;
+    memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
+    cuda_weight(w->c, w->g->block, o->w, &a.w);
+    a.spread = o->kind == OP_SPREAD;
+    a.many = launch_is_wide(w, s);
+    a.two = w->g->two;
+    a.adds = o->adds;
+    a.n_group = o->u.experts.n_expert;
+    a.n = o->u.experts.n;
+    a.k = o->u.experts.k;
+    a.n_row = w->g->n_row;
+    a.x = launch_at(w, in) + (s->gather ? s->gather->u.copy.at_in : 0);
+    a.ldx = launch_ld(w, in);
+    a.step_x = s->gather ? s->gather->u.copy.step_in : a.k;
+    a.y = launch_at(w, out) + (s->scatter ? s->scatter->u.copy.at : 0);
+    a.ldy = launch_ld(w, out);
+    a.step_y = s->scatter ? s->scatter->u.copy.step : a.n;
+    return replay_add(w->c, LAUNCH_GROUPS, o, &a, sizeof a, err);
 }

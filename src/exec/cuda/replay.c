@@ -92,6 +92,7 @@ static int launch_one(const cuda *c, const gpu_launch *l, cuda_stream on) {
     case LAUNCH_RECURRENT: return c->k->recurrent(&l->u.recurrent, on);
     case LAUNCH_ROUTE: return c->k->route(&l->u.route, on);
     case LAUNCH_EXPERTS: return c->k->experts(&l->u.experts, on);
+    case LAUNCH_GROUPS: return c->k->groups(&l->u.groups, on);
     case LAUNCH_FETCH: return fetches_launch(c, &l->u.residual, on);
     case LAUNCH_ADD: return fetches_add(c, &l->u.residual_add);
     case LAUNCH_SHORTLIST: return c->k->shortlist(&l->u.shortlist, on);

@@ -28,6 +28,7 @@ typedef enum launch_kind {
     LAUNCH_RECURRENT,
     LAUNCH_ROUTE,
     LAUNCH_EXPERTS,
+    LAUNCH_GROUPS,
     LAUNCH_FETCH,
     LAUNCH_ADD,
     LAUNCH_SHORTLIST,

@@ -47,7 +47,10 @@ static size_t guess_wide(int64_t n_row, int64_t k) {
 
 static size_t guess_attend(int64_t n_row, int64_t n_head, int64_t d_head) {
     enum { COUNTERS = 1 << 16 };
-    return COUNTERS + (size_t)(n_row * n_head * CUDA_MAX_SPLIT * (d_head + 2)) * sizeof(float);
+    const int64_t heads = n_head * (d_head + 2) * (int64_t)sizeof(float);
+    const int64_t shared = NUM_MIN(n_row, (int64_t)CUDA_SHARED_ROWS) * CUDA_SHARED_SPLIT * heads;
+    const int64_t other = n_row * CUDA_MAX_SPLIT * heads;
+    return COUNTERS + (size_t)(d_head > 256 ? shared : NUM_MAX(shared, other));
 }
 
 static size_t guess_residual(int64_t n_row, int64_t k, int64_t k_chunk) {
@@ -92,7 +95,7 @@ static uint64_t cache_of(const cuda *c, type_id type, int b) {
     uint64_t sum = 0, each;
     for (int i = 0; i < p->n_op; i++)
         if (p->ops[i].kind == OP_ATTENTION && kv_paging_half(&p->ops[i], type, &each))
-            sum += 2 * each;
+            sum += p->ops[i].u.attn.shared ? each : 2 * each;
     return sum;
 }
 

@@ -97,6 +97,15 @@ static void experts(const cuda_experts *a, nib_span *out) {
     out->at_least = true;
 }
 
+/* Counts the matrix, the inputs and the outputs. */
+static void groups(const cuda_groups *a, nib_span *out) {
+    uint64_t of = 0;
+    pack_bytes(&a->w.format, a->w.n, a->w.k, &of);
+    out->bytes = (double)of + (double)(a->n_row * a->n_group * (a->k + a->n * (a->adds ? 2 : 1)) * FLOAT);
+    out->macs = (double)(a->n_row * a->n_group * a->n) * (double)a->k;
+    out->at_least = a->n_row > 1;
+}
+
 /* Counts outliers, the rows, and the outputs before and after. */
 static void sparse(const cuda_sparse *a, nib_span *out) {
     const int64_t k = a->w[0].k;
@@ -124,10 +133,15 @@ static double seen_by(const cuda *c, const cuda_attend *a, int64_t r) {
     return (double)(a->window ? NUM_MIN(seen, a->window) : seen);
 }
 
+/* Keys, and values unless they are the keys. */
+static int64_t halves_of(const cuda_kv *kv) {
+    return kv->v ? 2 : 1;
+}
+
 /* Stored bytes of the keys and values of a page. */
 static double page_bytes(const cuda_kv *kv) {
     const type_id type = kv->code_bits == 8 ? TYPE_KV8 : kv->code_bits == 4 ? TYPE_KV4 : TYPE_F16;
-    return (double)(2 * kv->n_kv_head * kv_head_bytes(type, kv->d_head));
+    return (double)(halves_of(kv) * kv->n_kv_head * kv_head_bytes(type, kv->d_head));
 }
 
 /* Rows of a prompt share the keys and values that they see. */
@@ -145,7 +159,7 @@ static void attention(const cuda *c, const cuda_attend *a, bool prompt, nib_span
 
 /* With codes, only the newest positions are stored, as halves. */
 static void store(const cuda_attend *a, nib_span *out) {
-    const int64_t width = 2 * a->kv.n_kv_head * a->kv.d_head;
+    const int64_t width = halves_of(&a->kv) * a->kv.n_kv_head * a->kv.d_head;
     const int64_t n = a->kv.code_bits ? NUM_MIN(a->n_row, (int64_t)KV_WINDOW) : a->n_row;
     out->bytes = (double)(n * width * (FLOAT + HALF));
     out->at_least = a->kv.code_bits > 0;
@@ -153,7 +167,7 @@ static void store(const cuda_attend *a, nib_span *out) {
 
 /* Counts the blocks that end with one of the rows; they are read as halves at least. */
 static void pack(const cuda *c, const cuda_attend *a, nib_span *out) {
-    const double halves = (double)(2 * a->kv.n_kv_head * a->kv.d_head * CUDA_PAGE * HALF);
+    const double halves = (double)(halves_of(&a->kv) * a->kv.n_kv_head * a->kv.d_head * CUDA_PAGE * HALF);
     for (int64_t r = 0; r < a->n_row; r++)
         if ((position_of(c, a, r) + 1) % CUDA_PAGE == 0)
             out->bytes += page_bytes(&a->kv) + halves;
@@ -216,6 +230,7 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
     case LAUNCH_RECURRENT: recurrent(c, &l->u.recurrent, out); return;
     case LAUNCH_ROUTE: route(&l->u.route, out); return;
     case LAUNCH_EXPERTS: experts(&l->u.experts, out); return;
+    case LAUNCH_GROUPS: groups(&l->u.groups, out); return;
     case LAUNCH_FETCH: fetch(&l->u.residual, out); return;
     case LAUNCH_ADD: /* the part, what it is added to, the sum; gated: of two one comes out */
         out->bytes = (double)(add->n_row * add->ldp * FLOAT) * (add->gated ? 2.5 : 3);

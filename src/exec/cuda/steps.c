@@ -162,6 +162,40 @@ static nib_status take_experts(const builder *b, int i, step *s) {
     return NIB_OK;
 }
 
+static bool is_groups(const builder *b, int i) {
+    return i < b->n_op && (b->ops[i].kind == OP_GROUPS || b->ops[i].kind == OP_SPREAD);
+}
+
+/* Whether op i copies columns to successive parts of a register that only the product after it reads. */
+static bool gathers(const builder *b, int i) {
+    const op *copy = &b->ops[i], *o = copy + 1;
+    return copy->kind == OP_COPY && is_groups(b, i + 1) && o->in == copy->out && o->out != copy->in &&
+           copy->u.copy.n_group == o->u.experts.n_expert && copy->u.copy.n == o->u.experts.k &&
+           copy->u.copy.at == 0 && copy->u.copy.step == o->u.experts.k && copy->u.copy.n_zero == 0 &&
+           !is_read_later(b, i + 2, copy->out);
+}
+
+/* Whether op i + 1 copies the outputs of op i, which no other op reads. */
+static bool scatters(const builder *b, int i, reg in) {
+    const op *o = &b->ops[i], *copy = o + 1;
+    return i + 1 < b->n_op && copy->kind == OP_COPY && copy->in == o->out && copy->out != in && !o->adds &&
+           copy->u.copy.n_group == o->u.experts.n_expert && copy->u.copy.n == o->u.experts.n &&
+           copy->u.copy.at_in == 0 && copy->u.copy.step_in == o->u.experts.n && copy->u.copy.n_zero == 0 &&
+           !is_read_later(b, i + 2, o->out);
+}
+
+static nib_status take_groups(const builder *b, int i, step *s) {
+    const op *o = &b->ops[i];
+    s->kind = STEP_GROUPS;
+    s->gather = o->kind == OP_COPY ? o++ : NULL;
+    s->n = s->gather ? 2 : 1;
+    s->scatter = scatters(b, i + s->n - 1, s->gather ? s->gather->in : o->in) ? o + 1 : NULL;
+    s->n += s->scatter != NULL;
+    NIB_TRY(check_format(b, o));
+    return b->any_format || !b->of->weights[o->w].format.sparse ? NIB_OK
+                                                                : refuse(b, o, "matrices with outliers");
+}
+
 /* Whether ops i and i + 1 are a router's product with floats, and its choice. */
 static bool is_router(const builder *b, int i) {
     const op *o = &b->ops[i];
@@ -224,7 +258,8 @@ static bool is_rope_of(const op *o, reg r, int64_t n_head, const op *like) {
 /* Whether ops from i on are both rotations and the attention that reads their results. */
 static bool rotates_for(const builder *b, int i) {
     const op *o = &b->ops[i], *a = o + 2;
-    return i + 2 < b->n_op && a->kind == OP_ATTENTION && o->u.rope.d_head == a->u.attn.d_head &&
+    return i + 2 < b->n_op && a->kind == OP_ATTENTION && !a->u.attn.shared &&
+           o->u.rope.d_head == a->u.attn.d_head &&
            ((is_rope_of(o, a->in, a->u.attn.n_head, o) &&
              is_rope_of(o + 1, a->in2, a->u.attn.n_kv_head, o)) ||
             (is_rope_of(o, a->in2, a->u.attn.n_kv_head, o) &&
@@ -246,8 +281,13 @@ static nib_status take_attention(const builder *b, int i, step *s) {
     if (b->coded && (!op_stores(o) || o->u.attn.d_head % 8))
         return refuse(b, o,
                       "with kv8 and kv4, it must store its keys and values, in heads of a multiple of 8");
-    if (o->u.attn.d_head > 256 || o->u.attn.n_head % o->u.attn.n_kv_head)
-        return refuse(b, o, "the width of heads must be at most 256");
+    if (o->u.attn.shared && o->u.attn.n_kv_head != 1)
+        return refuse(b, o, "keys that are the values must be those of one head");
+    if (o->u.attn.d_head > (o->u.attn.shared ? (int64_t)CUDA_MAX_SHARED : 256) ||
+        o->u.attn.n_head % o->u.attn.n_kv_head)
+        return refuse(b, o,
+                      o->u.attn.shared ? "keys that are the values must have at most 576 channels"
+                                       : "the width of heads must be at most 256");
     return NIB_OK;
 }
 
@@ -273,8 +313,6 @@ static bool has_kernel(op_kind kind) {
     case OP_CONNECT:
     case OP_POOL:
     case OP_SELECT:
-    case OP_GROUPS:
-    case OP_SPREAD:
     case OP_SHORTLIST:
     case OP_COUNT: return false;
     default: return true;
@@ -295,7 +333,6 @@ static nib_status take(builder *b, int i, step *s) {
         return take_attention(b, i, s);
     case OP_ATTENTION:
         return o->u.attn.every > 0 ? refuse(b, o, "it has entries of several positions")
-               : o->u.attn.shared  ? refuse(b, o, "its values are its keys")
                                    : take_attention(b, i, s);
     case OP_NORM:
         if (norms_router(b, i))
@@ -319,7 +356,11 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_SOFTPLUS:
     case OP_SCALE_POS:
     case OP_SOFTCAP: s->kind = STEP_EACH; return NIB_OK;
-    case OP_COPY: s->kind = STEP_COLUMNS; return NIB_OK;
+    case OP_COPY:
+        if (gathers(b, i))
+            return take_groups(b, i, s);
+        s->kind = STEP_COLUMNS;
+        return NIB_OK;
     case OP_ROUTE:
         s->kind = STEP_ROUTE;
         return o->w < 0 ? NIB_OK : refuse(b, o, "the experts of each token are listed");
@@ -330,6 +371,8 @@ static nib_status take(builder *b, int i, step *s) {
         s->n = s->tail ? 2 : 1;
         s->out = s->tail ? s->tail->out : o->out;
         return o->n % 2 ? refuse(b, o, "expected an even width") : NIB_OK;
+    case OP_GROUPS:
+    case OP_SPREAD: return take_groups(b, i, s);
     case OP_CONV:
     case OP_SSD:
     case OP_SCAN:
@@ -344,12 +387,19 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_CONNECT:
     case OP_POOL:
     case OP_SELECT:
-    case OP_GROUPS:
-    case OP_SPREAD:
     case OP_SHORTLIST:
     case OP_COUNT: break;
     }
     return refuse(b, o, "there is no kernel for it");
+}
+
+/* Notes the registers of op o, unless the step has no use for them: it reads and writes those of copies. */
+static void note_registers(cuda *c, const step *s, const op *o) {
+    const reg of[] = {o->in, o->in2, o->in3, o->out};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (of[i] != REG_NONE && !(s->gather && of[i] == s->gather->out) &&
+            !(s->scatter && of[i] == s->scatter->in))
+            c->registers |= (uint32_t)1 << of[i];
 }
 
 static nib_status make_block(cuda *c, int i, step *to, nib_error *err) {
@@ -366,6 +416,8 @@ static nib_status make_block(cuda *c, int i, step *to, nib_error *err) {
         NIB_TRY(take(&b, at, now));
         for (int o = at; o < at + now->n; o++)
             now->feeds_cache = now->feeds_cache || b.ops[o].fuse.feeds_cache;
+        for (int o = at; o < at + NUM_MAX(now->n, 1); o++)
+            note_registers(c, now, &b.ops[o]);
         at += NUM_MAX(now->n, 1);
         s->n += now->n > 0;
     }
@@ -400,7 +452,8 @@ static bool can_leave(const block *of, const step *s) {
         return false;
     if (s->out == REG_NONE || s->out == REG_LOGITS)
         return false;
-    return s->kind == STEP_ATTEND ? first[s->n - 1].u.attn.d_head % 32 == 0
+    const op *last = &first[s->n - 1];
+    return s->kind == STEP_ATTEND ? !last->u.attn.shared && last->u.attn.d_head % 32 == 0
                                   : first->n % (s->kind == STEP_REDUCE ? 64 : 32) == 0;
 }
 

@@ -17,7 +17,8 @@ typedef enum step_kind {
     STEP_RECURRENT,
     STEP_REDUCE,
     STEP_ROUTE,
-    STEP_EXPERTS
+    STEP_EXPERTS,
+    STEP_GROUPS
 } step_kind;
 
 /* Ops [first, first + n) of a block's program, executed together. */
@@ -26,13 +27,15 @@ struct step {
     step_kind kind;
     int first, n;
     bool feeds_cache;
-    int n_w;        /* STEP_LINEAR, STEP_EXPERTS: number of products, which are the first ops */
-    const op *norm; /* STEP_LINEAR: the norm of their input, computed with them; NULL: none */
-    const op *tail; /* STEP_LINEAR, STEP_EXPERTS: OP_GATE of two products, or OP_ADD of one; STEP_REDUCE:
-                       OP_ADD of the sum; NULL: none */
-    const op *rope; /* STEP_ATTEND: the rotation of q, equal to that of k; NULL: none */
-    reg in, out;    /* in: input of STEP_LINEAR; out: the only register that STEP_LINEAR, STEP_ATTEND or
-                       STEP_REDUCE    writes */
+    int n_w;           /* STEP_LINEAR, STEP_EXPERTS: number of products, which are the first ops */
+    const op *norm;    /* STEP_LINEAR: the norm of their input, computed with them; NULL: none */
+    const op *tail;    /* STEP_LINEAR, STEP_EXPERTS: OP_GATE of two products, or OP_ADD of one; STEP_REDUCE:
+                          OP_ADD of the sum; NULL: none */
+    const op *gather;  /* STEP_GROUPS: OP_COPY before the product, whose input it reads itself; NULL: none */
+    const op *scatter; /* STEP_GROUPS: OP_COPY after it, whose output it writes itself; NULL: none */
+    const op *rope;    /* STEP_ATTEND: the rotation of q, equal to that of k; NULL: none */
+    reg in, out;       /* in: input of STEP_LINEAR; out: the only register that STEP_LINEAR, STEP_ATTEND or
+                          STEP_REDUCE writes */
     const step *codes_for; /* the next product, if it reads codes of `out` that this step leaves (cuda_codes);
                               NULL: it does not */
     int codes_for_block;

@@ -129,18 +129,25 @@ static uint64_t changes_bytes(int64_t n_row) {
     return changes_at(n_row) + CUDA_MAX_CHANGES * sizeof(logit_change);
 }
 
+static bool uses(const cuda *c, int r) {
+    return c->registers >> r & 1;
+}
+
 static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
     const model *m = cuda_model(c);
     const sizes s = sizes_of(c, c->setup.layout);
     uint64_t at = 0;
     for (int r = 0; r < model_n_reg(m); r++) {
-        const int64_t n = r == REG_X ? rows->n_pass : r == REG_LOGITS ? rows->n_head : c->mem.max_rows;
+        const int64_t n = r == REG_X        ? rows->n_pass
+                          : r == REG_LOGITS ? rows->n_head
+                          : uses(c, r)      ? c->mem.max_rows
+                                            : 0;
         c->mem.ld[r] = num_round_up(model_reg_width(m, (reg)r), ROW_ALIGN);
         c->mem.reg[r] = take(base, &at, n * c->mem.ld[r], sizeof(float));
     }
     c->mem.tables = take(base, &at, 1, table_parts_of(m, rows->n_pass, TABLE_PAGES).end);
     for (int r = 0; r < model_n_reg(m); r++)
-        if (r != REG_LOGITS && model_reg_width(m, (reg)r) > 0)
+        if (r != REG_LOGITS && uses(c, r) && model_reg_width(m, (reg)r) > 0)
             c->mem.codes[r] = take(base, &at, 1, c->k->codes_bytes(model_reg_width(m, (reg)r)));
     c->mem.linear_scratch = take(base, &at, 1, c->k->linear_scratch(CUDA_MAX_ROWS, s.k, c->setup.a16));
     if (c->k->has_wide() || c->batched)

@@ -379,7 +379,10 @@ static inline int attend_make(const cuda_attend *a, attend_job *j) {
 }
 
 size_t attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head) {
-    return COUNTER_BYTES + (size_t)(n_row * n_head * CUDA_MAX_SPLIT * (d_head + 2)) * sizeof(float);
+    const size_t shared = shared_scratch(n_row, n_head, d_head),
+                 other =
+                     COUNTER_BYTES + (size_t)(n_row * n_head * CUDA_MAX_SPLIT * (d_head + 2)) * sizeof(float);
+    return d_head > 256 || shared > other ? shared : other;
 }
 
 /* Bytes of dynamic shared memory of a block of `here` warps. */
@@ -419,6 +422,8 @@ template <int BITS> static int run_wide(const attend_job &j, cuda_stream s) {
 
 int attend_launch(const cuda_attend *a, cuda_stream s) {
     attend_job j;
+    if (!a->kv.v)
+        return shared_launch(a, s);
     const int e = attend_make(a, &j);
     if (e)
         return e;

@@ -79,24 +79,6 @@ __device__ __forceinline__ uint2 as_two_halves(float a, float b) {
     return make_uint2(*(const uint32_t *)&h, as_halves(__fsub_rn(a, f.x), __fsub_rn(b, f.y)));
 }
 
-/* d += a . b for halves, 16 rows x 16 of K x 8 columns. */
-__device__ __forceinline__ void mma_halves(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
-#if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#else
-#define NIB_MMA(a0, a1, b)                                                                                   \
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"      \
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                     \
-        : "r"(a0), "r"(a1), "r"(b))
-    NIB_MMA(a[0], a[1], b0);
-    NIB_MMA(a[2], a[3], b1);
-#undef NIB_MMA
-#endif
-}
-
 /* ---- pages ---- */
 
 /* Bytes of a head's keys, or values, in a page (cuda_kv). */

@@ -277,6 +277,8 @@ template <int D> static int run(const cuda_attend *a, cuda_stream s) {
 
 int attend_prompt_launch(const cuda_attend *a, cuda_stream s) {
     const int64_t d = a->kv.d_head;
+    if (device_major() >= 8 && !a->kv.v)
+        return shared_prompt_launch(a, s);
     if (device_major() < 8 || d < 8 || d > 256 || d % 8 || a->n_rot > d || a->n_row < 1 ||
         a->n_row > CUDA_MAX_WIDE || a->n_head % a->kv.n_kv_head || a->ldo % 2)
         return CUDA_UNSUPPORTED;

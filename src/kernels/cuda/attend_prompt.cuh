@@ -5,13 +5,6 @@
 
 #include "kernels/cuda/attend.cuh"
 
-__device__ __forceinline__ void load_four(uint32_t to[4], uint32_t at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(at)
-                 : "memory");
-}
-
 /* Loads the rotated queries of one head for a warp's 16 rows from row0 on, of which n exist: [16][D + 8]
  * halves. */
 template <int D>

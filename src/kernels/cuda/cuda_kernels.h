@@ -34,7 +34,7 @@ extern "C" {
 #include "model/program.h"
 #include "numbers/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 20, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 21, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum {
     CUDA_PAGE = 64 /* positions of a KV page */,
     CUDA_MAX_ROWS = 64 /* rows of `linear` and `batch` */,
@@ -43,6 +43,11 @@ enum {
 };
 enum { CUDA_FETCH_HEAD = 256 /* bytes of the scratch of `residual` that are zeroed once */ };
 enum { CUDA_MAX_SPLIT = 16, CUDA_MAX_TOP = 64 };
+enum {
+    CUDA_MAX_SHARED = 576 /* channels of keys that are the values too */,
+    CUDA_SHARED_ROWS = 8 /* rows of a launch of their attention */,
+    CUDA_SHARED_SPLIT = 64
+};
 enum {
     CUDA_MAX_SHORT = 8 /* rows of `shortlist` */,
     CUDA_SHORT_HEAD = 256 /* bytes of the scratch of `shortlist` that are zeroed once */
@@ -118,8 +123,9 @@ typedef struct cuda_linear {
  * as above, in pages of recent_k and recent_v. The two entries of `pages` before the first one of a sequence
  * have the numbers of these pages: block b of the sequence is in entry b % 2 - 2. */
 typedef struct cuda_kv {
-    void *k, *v;
-    int64_t n_kv_head, d_head; /* d_head: a multiple of 8, at most 256 */
+    void *k, *v; /* v NULL: the keys of one head are the values of all, and the cache has them once. Then q
+                    and k are not rotated, and `attend` needs `stored` and leaves no codes */
+    int64_t n_kv_head, d_head; /* d_head: a multiple of 8, at most 256; v NULL: at most CUDA_MAX_SHARED */
     int64_t page;              /* halves from one page to the next */
     void *recent_k, *recent_v; /* with codes: the newest positions */
     int code_bits;             /* 8 or 4; 0: halves */
@@ -428,6 +434,21 @@ static inline int64_t cuda_experts_scratch(const cuda_experts *a) {
     return cuda_experts_input(a) + (a->sum ? a->n_row * a->n_used * a->n * (int64_t)sizeof(float) : 0);
 }
 
+/* OP_GROUPS or OP_SPREAD: part g of each row by matrix g of n_group, which stand one under the other in w:
+ * [n_group * n, k], or with `spread` [n_group * k, n], by whose transpose rows are multiplied. */
+typedef struct cuda_groups {
+    view w; /* not PACK_SCALE_ZERO, the planes packing or outliers */
+    bool spread;
+    bool many; /* prompt rows: halves are multiplied, unless w has floats of 32 bits */
+    bool two;  /* activations have 16 bits; kernels multiply floats all the same */
+    bool adds; /* y += */
+    int64_t n_group, n, k, n_row;
+    const float *x; /* [n_row, ldx]: k values at g * step_x */
+    int64_t ldx, step_x;
+    float *y; /* [n_row, ldy]: n values at g * step_y */
+    int64_t ldy, step_y;
+} cuda_groups;
+
 /* OP_CONV, OP_SSD, OP_SCAN or OP_DELTA on n_row rows (kernels/kernels.h has the formulas). Rows of one
  * sequence follow each other in the order of their positions. A state begins at origin + number * unit + at
  * floats. It is read, unless the row's position is 0, and replaced by the state after the sequence's last
@@ -611,9 +632,10 @@ typedef struct cuda_kernels {
     size_t (*shortlist_scratch)(void); /* bytes */
     int (*shortlist)(const cuda_shortlist *a, cuda_stream s);
 
-    /* A row's bits depend on its role alone (`wide` is NULL or not), not on the other rows. */
+    /* A row's bits depend on its role alone (`wide` is NULL or not, `many`), not on the other rows. */
     int (*route)(const cuda_route *a, cuda_stream s);
     int (*experts)(const cuda_experts *a, cuda_stream s);
+    int (*groups)(const cuda_groups *a, cuda_stream s);
     /* A row's bits do not depend on the other rows, and not on how a sequence is cut. */
     int (*recurrent)(const cuda_recurrent *a, cuda_stream s);
 
@@ -654,6 +676,7 @@ typedef struct cuda_kernels {
     X(shortlist, cuda_shortlist)                                                                             \
     X(route, cuda_route)                                                                                     \
     X(experts, cuda_experts)                                                                                 \
+    X(groups, cuda_groups)                                                                                   \
     X(recurrent, cuda_recurrent)
 
 /* The table of this library; never NULL, also without a device. */

@@ -42,6 +42,10 @@ size_t wide_scratch(int64_t n_row, int64_t k);
 bool has_batch(void);
 /* attend_prompt on sm_90a. CUDA_UNSUPPORTED: the device or the width of the heads is not supported. */
 int prompt_wgmma_launch(const cuda_attend *a, cuda_stream s);
+/* attend and attend_prompt of keys that are the values too (attend_shared.cu). */
+int shared_launch(const cuda_attend *a, cuda_stream s);
+int shared_prompt_launch(const cuda_attend *a, cuda_stream s);
+size_t shared_scratch(int64_t n_row, int64_t n_head, int64_t d_head);
 size_t attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head);
 /* Bytes of a device that all processes use; 0: unknown. */
 size_t device_used(int device);

@@ -14,7 +14,7 @@ enum {
     MOVE_THREADS = 256,
     TOGETHER = 16 /* positions whose keys are stored together on the host */,
     EIGHT = 8,
-    MAX_CODES = 256 * (CUDA_PAGE + 8) /* bytes of a head's codes, scales and minima */
+    MAX_CODES = CUDA_MAX_SHARED * (CUDA_PAGE + 8) /* bytes of a head's codes, scales and minima */
 };
 
 /* Copies the keys of 16 positions, [d][16] at `host` and [16][d] at `here`. */
@@ -37,7 +37,7 @@ __device__ __forceinline__ void move_keys(uint4 *host, uint4 *here, int d, bool 
 }
 
 __global__ void __launch_bounds__(MOVE_THREADS) move_pages(const __grid_constant__ cuda_move a) {
-    __shared__ __align__(16) __half shared[TOGETHER * 256];
+    __shared__ __align__(16) __half shared[TOGETHER * CUDA_MAX_SHARED];
     const int d = (int)a.here.d_head, n = CUDA_PAGE * d / EIGHT;
     const bool is_value = blockIdx.z;
     launch_next();
@@ -100,13 +100,15 @@ __global__ void __launch_bounds__(MOVE_THREADS) move_codes(const __grid_constant
 
 int move_launch(const cuda_move *a, cuda_stream s) {
     const int64_t d = a->here.d_head;
-    if (d < 8 || d > 256 || d % 8 || a->n_page < 0 || a->here.n_kv_head > 65535)
+    const unsigned n_kind = a->here.v ? 2 : 1; /* keys, and values */
+    if (d < 8 || d > (a->here.v ? 256 : (int64_t)CUDA_MAX_SHARED) || d % 8 || a->n_page < 0 ||
+        a->here.n_kv_head > 65535)
         return CUDA_UNSUPPORTED;
     if (a->n_page == 0)
         return 0;
     const auto kernel = a->here.code_bits ? move_codes : move_pages;
     const int e = prepare(kernel, 0);
     return e ? e
-             : launch(kernel, dim3((unsigned)a->n_page, (unsigned)a->here.n_kv_head, 2), dim3(MOVE_THREADS),
-                      0, s, *a);
+             : launch(kernel, dim3((unsigned)a->n_page, (unsigned)a->here.n_kv_head, n_kind),
+                      dim3(MOVE_THREADS), 0, s, *a);
 }

@@ -219,6 +219,7 @@ extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_k
         shortlist_launch,
         route_launch,
         experts_launch,
+        groups_launch,
         recurrent_launch,
         read_all_launch,
         random_matrix_launch,
