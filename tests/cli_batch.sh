@@ -11,6 +11,7 @@ command -v python3 >/dev/null || { echo "skip batch: no python3"; exit 0; }
 cd "$tmp" || exit 1
 export PYTHONPATH="$here/support" PYTHONDONTWRITEBYTECODE=1
 export NIBBLE_MODELS="$tmp/none"
+export XDG_CACHE_HOME="$tmp/cache"
 
 mkdir model
 python3 "$here/support/chat-model.py" "$here" model || exit 1

@@ -379,14 +379,21 @@ static bool is_worth_trying(const batch_run *b, size_t n) {
     return n > 1 && b->flow.seconds > LONG && lines * SHARE <= b->work.n_line - (int64_t)b->work.keys.n;
 }
 
-/* Answers some lines by a plan, and sets what it reaches. Returns an exit code. */
-static int try_plan(batch_run *b, nib_flow *plan) {
+/* Answers some lines by a plan, and sets what it reaches. If opening engines for n plans would take much of
+ * the job's time, it only opens this one. Returns an exit code. */
+static int try_plan(batch_run *b, nib_flow *plan, size_t n, nib_engine **opened) {
+    enum { SHARE = 20 };
     nib_engine *engine = NULL;
     nib_error err;
+    const double opens = time_now();
     serve_follow(&b->serve, &b->lengths, plan);
     int code = open_server(b);
     if (!code)
         code = serve_open_first(&b->serve, &engine);
+    if (!code && (time_now() - opens) * (double)n * SHARE > b->flow.seconds) {
+        *opened = engine;
+        return 0;
+    }
     if (!code && server_begin(b->serve.server, engine, b->serve.n_sequence, &err))
         code = cli_fail(&err);
     const uint64_t before = b->work.n_predicted;
@@ -402,8 +409,8 @@ static int try_plan(batch_run *b, nib_flow *plan) {
 }
 
 /* Of plans that are expected to be about as fast, the one stays that is. Trial runs are kept for the next
- * time; their answers count. */
-static int try_plans(batch_run *b) {
+ * time; their answers count. *opened: the engine of the first plan, if none was tried. */
+static int try_plans(batch_run *b, nib_engine **opened) {
     const size_t n = n_near(b);
     size_t n_known = 0, best = 0;
     int code = 0;
@@ -412,7 +419,9 @@ static int try_plans(batch_run *b) {
     if (n_known < n && !is_worth_trying(b, n))
         return 0;
     for (size_t i = 0; i < n && n_known < n && !code; i++) {
-        code = try_plan(b, &b->plans[i]);
+        code = try_plan(b, &b->plans[i], n, opened);
+        if (*opened)
+            return 0;
         if (!code)
             serve_keep_trial(&b->serve, &b->lengths, &b->plans[i], b->plans[i].measured_tok_s);
     }
@@ -448,12 +457,12 @@ static int run(cli_args *args) {
     if (!code)
         code = plan_work(&b);
     if (!code && b.n_plan > 0)
-        code = try_plans(&b);
-    if (!code)
+        code = try_plans(&b, &engine);
+    if (!code && !engine)
         code = open_server(&b);
-    if (!code)
+    if (!code && !engine)
         code = serve_open_draft(&b.serve);
-    if (!code)
+    if (!code && !engine)
         code = serve_open_first(&b.serve, &engine);
     if (!code)
         code = answer(&b, engine);

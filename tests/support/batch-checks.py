@@ -305,6 +305,25 @@ def check_cap():
     check("from a pipe only so many ids under --ram", child.returncode == 3 and "give a file with -i" in err and len(read("ids")) == 49152, (child.returncode, err))
 
 
+def check_trials():
+    """Plans that are about as fast are tried, in a job that seems long: a grammar ends its answers at once. Each line is
+    answered once, and the next such job knows what the plans have reached."""
+    n = 4000
+    body = {"prompt": "a b", "max_tokens": 4000, "grammar": 'root ::= "a"'}
+    write("tried", (request(f"{i}", body) for i in range(n)))
+    for i, earlier in enumerate((False, True)):
+        code, _, err = run("tried", f"tried-out-{i}", "-v", "--ram", "200M")
+        if "plan for" not in err:
+            print("skip trial runs: no plan is made without Clp")
+            return
+        trials = [line for line in err.splitlines() if "a trial run of" in line]
+        check("trial runs of several plans", len(trials) > 1 and all(line.endswith(", earlier") == earlier for line in trials), err)
+        answers = by_id(read(f"tried-out-{i}"))
+        check("their answers count", code == 0 and len(answers) == n == len(read(f"tried-out-{i}")), code)
+    lanes = [lane["lane"] for lane in summary("tried", "tried-out-0")["lanes"]]
+    check("lanes", lanes == ["load weights", "load cache", "load stream", "store cache", "compute"], lanes)
+
+
 check_order()
 check_answers()
 check_numbers()
@@ -317,3 +336,4 @@ check_signals()
 check_pipes()
 if build == "plain":
     check_cap()
+    check_trials()
