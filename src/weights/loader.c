@@ -126,7 +126,7 @@ uint64_t loader_row_bytes(const weight *w) {
 
 uint64_t loader_skipped_bytes(const weight *w) {
     uint64_t bytes = 0;
-    if (!w->vector && !w->transposed)
+    if (w->first_col > 0 && !w->vector && !w->transposed) /* a row with a codebook is whole */
         type_row_bytes(w->type, w->first_col, &bytes);
     return bytes;
 }
