@@ -58,6 +58,11 @@ fails() {
 refused() { # WORDS MODEL DEVICES
     fails 2 "$1" run "$data/$2" --tokens 1 -n 1 --devices "$3" --split-mode tensor
 }
+drafts() { # a draft model is whole, in rank 0
+    "$nibble" run "$data/llama" --tokens 5,6,7 -n 4 --ignore-eos --draft "$data/llama" --devices cpu,cpu \
+        --split-mode tensor >"$tmp/out" 2>"$tmp/err" && [ -s "$tmp/out" ] && ! grep -q "no effect" "$tmp/err"
+}
+check "a draft model" drafts
 check "a recurrent layer is refused by name" refused "recurrent layer" lfm2 cpu,cpu
 check "latent attention is" refused "latent attention" deepseek_v2 cpu,cpu
 check "a norm of all heads is" refused "norm of all heads" olmo3 cpu,cpu

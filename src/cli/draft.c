@@ -33,6 +33,7 @@ int cli_open_draft(const cli_args *args, const nib_engine_options *options, nib_
     o.grammar = o.stream = false;
     o.residual = NULL;
     o.devices = o.hosts = NULL; /* proposals are made where tokens are drawn */
+    o.split = NIB_SPLIT_LAYER;
     if (nib_engine_open(args->draft_model, &o, draft, &err))
         return cli_fail(&err);
     *n_byte = bytes_to_come(*draft);
