@@ -22,19 +22,21 @@ import numpy as np
 
 D, HEADS, KV, VOCAB = 64, 2, 1, 24
 EXPECTED = ("self_attn.k_proj", "self_attn.v_proj",  # the rows of one move, those of the other do not
-            "mlp.experts.1.up_proj", "mlp.experts.2.down_proj")
+            "mlp.experts.1.up_proj", "mlp.experts.2.down_proj", "mlp.gate")
 NF4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
        -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
        0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0]
 
 
-def shapes(d, experts):
+def shapes(d, experts, router):
     """Of the matrices of a layer of width d; experts have half of it."""
     every = {"self_attn.q_proj": (d, d), "self_attn.k_proj": (d // 2, d), "self_attn.v_proj": (d // 2, d),
              "self_attn.o_proj": (d, d)}
     for e in range(experts):
         every.update({f"mlp.experts.{e}.gate_proj": (d // 2, d), f"mlp.experts.{e}.up_proj": (d // 2, d),
                       f"mlp.experts.{e}.down_proj": (d, d // 2)})
+    if router:
+        every["mlp.gate"] = (experts, d)
     if not experts:
         every.update({"mlp.gate_proj": (d, d), "mlp.up_proj": (d, d), "mlp.down_proj": (d, d)})
     return every
@@ -273,6 +275,8 @@ FORMS = {
                        {"quant_method": "compressed-tensors", "format": "pack-quantized"}),
     "moe-64-small": (packed, dict(group=64, sym=True, d=128, experts=4, small="mlp.experts.1.up_proj"),
                      {"quant_method": "compressed-tensors", "format": "pack-quantized"}),
+    "moe-router": (gptq, dict(bits=4, group=32, sym=True, experts=8, router=True),
+                   dict(GPTQ, bits=4, group_size=32, sym=True)),
 }
 
 
@@ -284,7 +288,7 @@ def make(folder, seed, form, options, config):
     def plain(*shape):
         return (rng.random(shape) * 0.2 - 0.1).astype(np.float16)
 
-    for name, (n, k) in shapes(d, experts).items():
+    for name, (n, k) in shapes(d, experts, "router" in options).items():
         parts, values = form(rng, n, k, dict(options, scale=2.0**-12) if options.get("small") == name else options)
         for part, t in parts.items():
             tensors[f"model.layers.0.{name}.{part}"] = t
@@ -294,7 +298,8 @@ def make(folder, seed, form, options, config):
     for name in ("model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"):
         tensors[f"{name}.weight"] = plain(d) + np.float16(1)
     if experts:
-        tensors["model.layers.0.mlp.gate.weight"] = plain(experts, d)
+        if "router" not in options:
+            tensors["model.layers.0.mlp.gate.weight"] = plain(experts, d)
         for name in ("q_norm", "k_norm"):
             tensors[f"model.layers.0.self_attn.{name}.weight"] = plain(d // HEADS) + np.float16(1)
     save(os.path.join(folder, "model.safetensors"), tensors)

@@ -20,6 +20,7 @@ typedef struct binder {
     int layer;
     bound *out;
     gap *gap;
+    bool of_router; /* the current matrix is a router's */
 } binder;
 
 /* The descriptor's row of the slot whose condition holds; NULL: none. */

@@ -163,7 +163,9 @@ static nib_status bind_stack(binder *b, slot_id slot, slot_id fused, int64_t n, 
 static nib_status bind_router(binder *b, nib_error *err) {
     const hparams *hp = &b->m->cfg.hp;
     const arch_tensor *row = bind_row(b, SLOT_CHOICE_BIAS);
+    b->of_router = true;
     NIB_TRY(bind_linear(b, SLOT_ROUTER, hp->n_expert, hp->d_model, SLOT_COUNT, 0, err));
+    b->of_router = false;
     b->out->weights[b->out->slot[SLOT_ROUTER].w].exact = true;
     if (bind_find(b, bind_row(b, SLOT_HASH), 0, "") != NULL)
         return bind_table(b, SLOT_HASH, hp->n_vocab * hp->n_expert_used, hp->n_expert_used, err);

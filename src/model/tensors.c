@@ -157,13 +157,14 @@ static nib_status packed_pieces_type(const binder *b, weight *w, nib_error *err)
     const container_tensor *last = NULL;
     for (int i = 0; i < w->n_piece; i++) {
         const container_tensor *t = w->pieces[i].tensor;
-        type_id type = TYPE_F32;
+        type_id type = TYPE_F32; /* of a router, whatever its form: few weights, for kernels of its own */
         if (t == last)
             continue;
         if (t->packed == NULL)
             return nib_fail(err, NIB_E_MODEL, "tensor %s: expected it packed as '%s' is, found %s", t->name,
                             w->pieces[0].tensor->name, type_get(t->type)->name);
-        NIB_TRY(packed_runs_as(b->m->c, t, !b->m->wide, &type, err));
+        if (!b->of_router)
+            NIB_TRY(packed_runs_as(b->m->c, t, !b->m->wide, &type, err));
         w->type = last == NULL ? type : packed_join(type, w->type);
         last = t;
     }
