@@ -89,6 +89,7 @@ static nib_status share(const engine_core *e, backend *by, const backend_rows *r
     engine_rates(e, 0, 0, &rates);
     NIB_TRY(
         engine_device_ask(e, by, &setup, rows, ledger_free(e->ledger, by->device->place), &d->share, err));
+    plan_rates_like(&d->share.like, &rates);
     NIB_TRY(homes_split_make(&d->share, &rates, &d->split, err));
     by->share = &d->share;
     by->split = &d->split;

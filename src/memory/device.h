@@ -40,6 +40,9 @@ typedef struct device_info {
     char name[64];
     bool host_reads;      /* the host may read and write the memory itself */
     uint64_t bytes, free; /* of the whole device, all processes; 0: unknown */
+    double read,
+        link;    /* bytes a second of its memory, and from host memory, that devices like this one reach */
+    double macs; /* their multiply-adds a second with many rows; 0, like the two above: unknown */
 } device_info;
 
 /* Pages of one layer's keys and values, n_head heads of d_head halves or codes, to be copied between the

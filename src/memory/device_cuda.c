@@ -2,6 +2,7 @@
 #include "memory/device_cuda.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 #include "base/status.h"
 #include "kernels/cuda_load.h"
 
@@ -138,11 +139,28 @@ static nib_status cuda_open(int index, device **out, nib_error *err) {
     return NIB_OK;
 }
 
+/* What GPUs of a generation reach in each multiprocessor, by their makers' figures: a little less than these,
+ * so that a plan is not too hopeful. */
+static void rates_like(const cuda_device_info *of, device_info *out) {
+    static const struct {
+        int since;         /* compute capability */
+        double read, macs; /* of a multiprocessor */
+        double link;
+    } all[] = {{75, 8e9, 4e11, 12e9},    {80, 13e9, 8e11, 22e9},    {86, 9e9, 2.5e11, 22e9},
+               {90, 25e9, 1.8e12, 50e9}, {100, 45e9, 3.5e12, 50e9}, {120, 10e9, 3e11, 50e9}};
+    for (size_t i = 0; i < NUM_COUNT(all) && all[i].since <= 10 * of->major + of->minor; i++) {
+        out->read = of->n_sm * all[i].read;
+        out->macs = of->n_sm * all[i].macs;
+        out->link = all[i].link;
+    }
+}
+
 static void cuda_info(const device *d, device_info *out) {
     const device_cuda *c = of(d);
     size_t left = 0, all = 0;
     *out = (device_info){.host_reads = false};
     snprintf(out->name, sizeof out->name, "%s", c->info.name);
+    rates_like(&c->info, out);
     if (device_cuda_enter(d, NULL) == NIB_OK && c->kernels->memory_now(&left, &all) == 0) {
         out->free = left;
         out->bytes = all;

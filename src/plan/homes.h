@@ -112,6 +112,7 @@ typedef struct homes_question {
     bool capped;                  /* the capacity is the cap's */
     uint64_t driver;              /* bytes of VRAM that the driver takes besides */
     bool absent;                  /* there is no GPU: driver and activations are guesses */
+    gpu_rates like;               /* rates of GPUs like this one, for plan_rates_like */
     uint64_t activations;         /* bytes */
     uint64_t n_page, page;        /* KV pages of all layers, and bytes of one */
     uint64_t n_part, part;        /* their parts for layers with a window, likewise */

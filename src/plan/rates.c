@@ -184,3 +184,11 @@ void plan_rates_of(const hardware *h, const machine *m, int n_thread, uint64_t p
         measured_rates(h, page, part, out);
     attend_rates(h, out);
 }
+
+void plan_rates_like(const gpu_rates *like, plan_rates *out) {
+    if (!out->vram_guessed || like->read <= 0)
+        return;
+    out->at[PLACE_GPU].read = like->read;
+    out->at[PLACE_RAM].to[PLACE_GPU] = like->link;
+    out->vram_macs = like->macs;
+}

@@ -40,6 +40,13 @@ typedef struct plan_rates {
     double op_s; /* seconds of an op besides its work: the barrier */
 } plan_rates;
 
+/* Rates that GPUs like a device reach; 0: unknown. Units as above. */
+typedef struct gpu_rates {
+    double read, link, macs;
+} gpu_rates;
+/* Replaces guessed rates of a GPU. */
+void plan_rates_like(const gpu_rates *like, plan_rates *out);
+
 struct hardware;
 struct machine;
 

@@ -59,8 +59,7 @@ static int device_count(int *n) {
 }
 static int device_open(int device, cuda_device_info *info) {
     CALL();
-    *info = (cuda_device_info){
-        .name = "fake", .major = 9, .n_sm = 2, .memory = fake.memory, .driver = fake.driver};
+    *info = (cuda_device_info){.name = "fake", .major = 9, .memory = fake.memory, .driver = fake.driver};
     return device ? fake_misuse("there is one device") : 0;
 }
 static size_t left_now(void) {

@@ -37,6 +37,7 @@ static nib_status ask_backend(planning *f, const engine_core *e, const layout *l
     nib_status status = rows_of(f, e, &rows, err);
     if (status == NIB_OK)
         status = engine_device_ask(e, NULL, &setup, &rows, e->resolved.cap[NIB_TIER_VRAM], &f->device, err);
+    plan_rates_like(&f->device.like, &f->q.rates);
     if (status == NIB_OK)
         status = homes_split_make(&f->device, &f->q.rates, &f->split, err);
     mem_free(bits);
@@ -72,6 +73,7 @@ nib_status planning_share(planning *f, const engine_core *e, const layout *lay, 
     if (!f->of.open)
         NIB_TRY(ask_backend(f, e, lay, err));
     f->q.device = f->of.open ? f->of.open->share : &f->device;
+    plan_rates_like(&f->q.device->like, &f->q.rates);
     f->q.split = f->of.open ? f->of.open->split : &f->split;
     share_caches(f);
     if (first && f->q.device->absent) {

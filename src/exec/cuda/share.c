@@ -195,6 +195,11 @@ static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, hom
                                                                : PLAN_KV_CODES_4,
                           .attends = attention.width && attention.is_alone};
     find_capacity(c, cap, q);
+    if (c->base.device) {
+        device_info info;
+        c->base.device->kind->info(c->base.device, &info);
+        q->like = (gpu_rates){info.read, info.link, info.macs};
+    }
     q->activations = gpu_workspace_device_bytes(c, rows);
     kv_paging sizes;
     NIB_TRY(kv_paging_size(&sizes, c->setup.layout, c->setup.kv, false, err));
