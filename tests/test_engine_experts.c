@@ -160,7 +160,7 @@ static void popular_experts_first(void **state) {
     static float expected[N_MORE + 1][N_VOCAB], found[N_MORE + 1][N_VOCAB];
     (void)state;
     const char *path = tiny_model_with_words("popular.gguf", &words);
-    const way how = {min_headroom(path, 16 << 20) + (1 << 20), 2, 8, false, NULL};
+    const way how = {min_headroom(path, 16 << 20) + (3 << 20), 2, 8, false, NULL};
     nib_engine_options o;
     nib_error err = {0};
     char *json = NULL;
