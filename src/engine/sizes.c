@@ -373,7 +373,7 @@ static bool fits_with(const engine_core *e, const pager_need *need, int on_disk,
 static void resolve_disk(engine_core *e) {
     settings *s = &e->resolved;
     s->formats.on_disk = 0;
-    if (!e->kind->has_disk || !engine_has_disk(e) || e->stage_end || e->sums) /* ranks keep alike positions */
+    if (!e->kind->has_disk || !engine_has_disk(e) || e->stage_end) /* ranks keep alike positions */
         return;
     s->formats.on_disk = NUM_MIN(e->requested.kv_on_disk, kv_paging_max_on_disk(e->layout, s->formats));
     if (s->formats.on_disk || s->cap[NIB_TIER_RAM] == NIB_AUTO)

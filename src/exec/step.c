@@ -195,6 +195,13 @@ static nib_status make_part(stepper *s, const pass *p, int64_t first, int64_t n,
     return NIB_OK;
 }
 
+/* Ranks that share layers and give a pass up that nobody has cancelled have waited for each other. */
+static nib_status check_cause(const stepper *s, const pass *p, nib_status status, nib_error *err) {
+    if (status != NIB_E_CANCELLED || !s->links->shares || cancel_asked(p->cancel) || cancel_asked(&s->cancel))
+        return status;
+    return nib_fail(err, NIB_E_FAILED, "ranks have waited for each other's sums for too long");
+}
+
 /* Runs a pass part by part, so that the stages after this one begin with the first part. */
 static nib_status run_parts(stepper *s, const pass *p, step_parts *out, nib_error *err) {
     const segment *last = &p->segments[p->n_segment - 1];
@@ -204,9 +211,11 @@ static nib_status run_parts(stepper *s, const pass *p, step_parts *out, nib_erro
     for (int64_t row = 0; row < n; row += out->n_row, out->n++) {
         pass part;
         NIB_TRY(make_part(s, p, row, NUM_MIN(out->n_row, n - row), &part, err));
-        const nib_status status = run_rows(s, &part, err);
+        nib_status status = run_rows(s, &part, err);
+        if (status != NIB_OK && s->links->abandon)
+            status = s->links->abandon(s->links->user, part.number, status, err);
         if (status != NIB_OK)
-            return s->links->abandon ? s->links->abandon(s->links->user, part.number, status, err) : status;
+            return check_cause(s, p, status, err);
     }
     return NIB_OK;
 }
@@ -247,7 +256,8 @@ nib_status step_end(stepper *s, const pass *p, const step_parts *parts, nib_erro
         const pass *to = status == NIB_OK ? p : NULL;
         const nib_status each =
             s->links->results(s->links->user, to, parts->first + i, i * parts->n_row, to ? err : NULL);
-        status = status == NIB_OK ? each : status;
+        if (status == NIB_OK)
+            status = to ? check_cause(s, to, each, err) : each;
     }
     return status;
 }

@@ -21,8 +21,8 @@ typedef struct step_links {
     int n_pass;     /* passes that may have begun at the same time; 0: one */
     bool shares;    /* the ranks share every layer, and nothing of the stream is passed on */
     bool repeats;   /* this is not the first rank: it repeats the calls of page tables, and prepares none */
-    bool whole;     /* visits as if weights were streamed, as another rank's are, and of so many rows; 0: */
-    int64_t n_cell; /* the back end's. So ranks that share layers visit alike */
+    bool whole;     /* of ranks that share layers: visits as if weights were streamed, because a rank's are */
+    int64_t n_cell; /* likewise: rows of a cell, the same on all ranks; 0: the back end's */
     /* Before the first block: writes the stream that the stages before have left. Of ranks that share layers:
      * before the pass of the back end, sends it to the others. NULL: nothing. */
     nib_status (*receive)(void *user, const struct pass *p, backend *by, nib_error *err);

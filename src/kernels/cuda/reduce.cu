@@ -7,7 +7,9 @@
  *
  * Lines are used in turn for sums with even and odd numbers. Who stores in a line again has read what its
  * owner has sent for the sum in between, which the owner sent after it had read that line: a thread has the
- * same lines in each part of a launch, and launches are in order. */
+ * same lines in each part of a launch, all of which but the last are full, and launches are in order. Behind a
+ * short last part, a line beyond it may be stored again before a GPU that is far behind has read it. Such a GPU
+ * finds no mark of its sum, and gives up; it never adds other numbers. */
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
