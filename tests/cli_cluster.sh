@@ -60,7 +60,7 @@ check "devices of two kinds are refused" fails 2 "GPUs alone or processors alone
     run "$data/llama" --tokens 1 -n 1 --devices cpu,check
 check "a place that is none" fails 2 "numbers of GPUs or cpu" run "$data/llama" --tokens 1 -n 1 --devices cpu,
 check "a cap that is none" fails 2 "a cap as in" run "$data/llama" --tokens 1 -n 1 --devices cpu:,cpu
-check "a plan is refused by name" fails 2 "a plan's targets" \
+check "a plan is refused by name" fails 2 "expected no targets of a plan" \
     run "$data/llama" --tokens 1 -n 1 --devices cpu,cpu --mode a
 
 if nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; then

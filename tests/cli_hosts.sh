@@ -29,7 +29,7 @@ file "127.0.0.1 cpu,cpu"
 check "hosts and devices together" fails 2 "found both" --hosts "$tmp/hosts" --devices cpu
 check "ranks of one host over TCP" fails 0 "" --hosts "$tmp/hosts"
 file "127.0.0.1" "gpu1"
-check "a first host that others do not reach" fails 2 "others reach it by" --hosts "$tmp/hosts"
+check "a first host that others do not reach" fails 2 "as the others reach it" --hosts "$tmp/hosts"
 code=0
 echo secret | "$nibble" --rank tcp:1,1,127.0.0.1 2>"$tmp/err" || code=$?
 check "a rank without a secret" test $code = 2

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/thread.h"
+#include "cluster/link.h"
 #include "cluster/message.h"
 #include "cluster/setup.h"
 
@@ -24,10 +25,10 @@
 enum {
     NONCE = 32,
     BUILD = 64,
-    MAX_WAITING = 32, /* callers that have not proved themselves; another one replaces the oldest */
-    PROOF_S = 10,     /* for a proof, on a slow network */
+    MAX_WAITING = 2 * CLUSTER_MAX_RANK, /* callers that have not proved themselves: more than all ranks, which
+                                           never replace each other; a new one replaces the oldest */
+    PROOF_S = 10,                       /* for a proof, on a slow network */
     POLL_MS = 100,
-    FIRST_FD = 10,
     IDLE_S = 30,           /* without data, until the system asks whether the peer is there */
     UNREACHABLE_MS = 10000 /* bytes of a rank's sign of life that nobody acknowledges */
 };
@@ -197,6 +198,7 @@ void connect_unlisten(connect_listener *l) {
         close(l->callers[i].fd);
     if (l->fd >= 0)
         close(l->fd);
+    explicit_bzero(&l->secret, sizeof l->secret);
     mem_free(l);
 }
 
@@ -210,11 +212,14 @@ static void drop(connect_listener *l, int i) {
     forget(l, i);
 }
 
-/* Greets all that call. */
+/* Greets those that call; what is left waits for the next time. */
 static nib_status greet(connect_listener *l, nib_error *err) {
     struct sockaddr_storage of = {0};
     socklen_t n = sizeof of;
-    for (int fd; (fd = accept4(l->fd, (struct sockaddr *)&of, &n, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0;) {
+    for (int i = 0; i < MAX_WAITING; i++) {
+        const int fd = accept4(l->fd, (struct sockaddr *)&of, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0)
+            break;
         waiting w = {.fd = fd, .until = time_now() + PROOF_S};
         memcpy(w.said.magic, magic, sizeof magic);
         name_build(w.said.build);
@@ -264,11 +269,9 @@ static nib_status welcome(connect_listener *l, int i, connect_who *who, connect_
         *from = w.from;
         from->port = who->port;
     }
-    *fd = fcntl(w.fd, F_DUPFD_CLOEXEC, FIRST_FD);
-    const int why = errno;
-    close(w.fd);
+    *fd = link_raise(w.fd);
     if (*fd < 0)
-        return nib_fail_errno(err, "cannot connect ranks", "a connection", why);
+        return nib_fail_errno(err, "cannot connect ranks", "a connection", errno);
     const int flags = fcntl(*fd, F_GETFL);
     fcntl(*fd, F_SETFL, flags & ~O_NONBLOCK);
     if (send(*fd, &a, sizeof a, MSG_NOSIGNAL) == (ssize_t)sizeof a)
@@ -320,10 +323,7 @@ nib_status connect_dial(const connect_address *to, int *out, connect_address *ow
     socklen_t n = sizeof here;
     int ok = 0;
     NIB_TRY(look_up(to->host, to->port, AI_NUMERICHOST, &found, err));
-    const int low = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int fd = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, FIRST_FD);
-    if (low >= 0)
-        close(low);
+    const int fd = link_raise(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (fd >= 0) {
         fcntl(fd, F_SETFL, O_NONBLOCK);
         ok =
@@ -366,7 +366,7 @@ nib_status connect_prove(int fd, const connect_secret *secret, const connect_who
     answer got, want;
     set_options(fd, who->kind == CONNECT_CONTROL);
     if (!receive_all(fd, &g, sizeof g) || memcmp(g.magic, magic, sizeof magic) != 0)
-        return nib_fail(err, NIB_E_FAILED, "expected the greeting of a rank, found something else");
+        return nib_fail(err, NIB_E_FAILED, "expected the greeting of a rank, found none");
     memcpy(p.magic, magic, sizeof magic);
     name_build(p.build);
     NIB_TRY(fill_random(p.nonce, sizeof p.nonce, err));
@@ -375,10 +375,11 @@ nib_status connect_prove(int fd, const connect_secret *secret, const connect_who
     g.build[BUILD - 1] = '\0';
     if (send(fd, &p, sizeof p, MSG_NOSIGNAL) != (ssize_t)sizeof p || !receive_all(fd, &got, sizeof got)) {
         const bool other = memcmp(g.build, p.build, BUILD) != 0;
-        return nib_fail(err, NIB_E_FAILED,
-                        other ? "the rank that was called is a build of '%s', and refuses this one, '%s'"
-                              : "the rank that was called refuses this one: it has another secret",
-                        g.build, p.build);
+        return nib_fail(
+            err, NIB_E_FAILED,
+            other ? "the rank that was called is a build of '%s', and refuses this one, '%s'"
+                  : "the rank that was called has closed the connection: it has ended, or has another secret",
+            g.build, p.build);
     }
     return memeql_sec(got.mac, want.mac, sizeof got.mac)
                ? NIB_OK

@@ -14,7 +14,7 @@
 
 #include "base/status.h"
 
-enum { CONNECT_SECRET = 32, CONNECT_ADDRESS = 64, CONNECT_S = 60 /* until all ranks are connected */ };
+enum { CONNECT_SECRET = 32, CONNECT_ADDRESS = 64, CONNECT_S = 60 /* for the call of one more rank */ };
 
 typedef struct connect_secret {
     uint8_t bytes[CONNECT_SECRET];

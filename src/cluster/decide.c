@@ -34,8 +34,8 @@ nib_status cluster_read_places(const nib_engine_options *o, cluster_places *out,
 
 /* What needs the whole model in one process. */
 static nib_status check_options(const nib_engine_options *o, nib_error *err) {
-    const char *what = o->plan       ? "a plan"
-                       : o->planning ? "a plan's targets"
+    const char *what = o->plan       ? "plan"
+                       : o->planning ? "targets of a plan"
                        : o->residual ? "residuals"
                                      : NULL;
     return what ? nib_fail(err, NIB_E_USAGE, "several devices: expected no %s, which they do not have yet",

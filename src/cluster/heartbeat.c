@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -89,6 +90,11 @@ static nib_status begin(const int *fds, int n, const rank_link *ring, bool watch
     if (!h)
         return nib_fail_nomem(err, sizeof *h, "the signs of life of ranks");
     *h = (heartbeat){.ring = *ring, .n = n, .owns = watches, .end = eventfd(0, EFD_CLOEXEC)};
+    if (h->end < 0) {
+        const int why = errno;
+        mem_free(h);
+        return nib_fail_errno(err, "cannot start the signs of life:", "eventfd", why);
+    }
     for (int i = 0; i < n; i++)
         h->at[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
     h->at[n] = (struct pollfd){.fd = h->end, .events = POLLIN};

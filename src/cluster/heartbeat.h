@@ -14,7 +14,7 @@ typedef struct heartbeat heartbeat;
 
 /* The other ranks: beats on l->control, until it is closed. When the first rank ends, the ring is shut. */
 nib_status heartbeat_begin(const rank_link *l, heartbeat **out, nib_error *err);
-/* The first rank: watches n others, whose connections are controls [n], owned. */
+/* The first rank: watches n others, whose connections are controls [n], owned if it succeeds. */
 nib_status heartbeat_watch(const int *controls, int n, const rank_link *ring, heartbeat **out,
                            nib_error *err);
 /* The rank that was silent, from 1 on; 0: none. */

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/thread.h"
 #include "cluster/connect.h"
 
 #include <errno.h>
@@ -42,8 +43,8 @@ static nib_status listen_here(launcher *l, nib_error *err) {
     if (loopback && !alone)
         return nib_fail(
             err, NIB_E_USAGE,
-            "the first line of the hosts is this machine, by a name that others reach it by; found "
-            "'%s', which is %s, the machine that looks it up",
+            "the first line of the hosts must name this machine as the others reach it; found '%s', "
+            "which is %s, every machine's own address",
             name, l->own.host);
     return connect_listen(&l->own, &l->secret, &l->listener, err);
 }
@@ -105,6 +106,16 @@ static nib_status start_one(launcher *l, int rank, nib_error *err) {
     return status;
 }
 
+/* Puts the first rank that has not called before the error. */
+static nib_status name_missing(const launcher *l, const int *controls, nib_status status, nib_error *err) {
+    char name[CLUSTER_HOST + 32];
+    int rank = 1;
+    while (controls[rank - 1] >= 0)
+        rank++;
+    snprintf(name, sizeof name, "rank %d on %s", rank, l->how->places->place[rank].name);
+    return nib_fail_prefix(err, status, name);
+}
+
 /* Takes the call of each rank, in any order. */
 static nib_status take_calls(launcher *l, int *controls, nib_error *err) {
     const int n = l->how->places->n;
@@ -112,7 +123,11 @@ static nib_status take_calls(launcher *l, int *controls, nib_error *err) {
         connect_address from;
         connect_who who;
         int fd;
-        NIB_TRY(connect_accept(l->listener, CONNECT_S, check_start, l, &who, &from, &fd, err));
+        const double until = time_now() + CONNECT_S;
+        const nib_status status =
+            connect_accept(l->listener, CONNECT_S, check_start, l, &who, &from, &fd, err);
+        if (status != NIB_OK)
+            return time_now() < until ? status : name_missing(l, controls, status, err);
         if (who.kind != CONNECT_CONTROL || who.rank < 1 || who.rank >= n || controls[who.rank - 1] >= 0) {
             close(fd);
             return nib_fail(err, NIB_E_FAILED, "expected a call of each rank, found another one of rank %d",

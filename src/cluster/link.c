@@ -12,19 +12,26 @@
 
 enum { FIRST_FD = 10 /* above those that a started program gets */, BUFFER = 1 << 20 };
 
+int link_raise(int fd) {
+    if (fd < 0)
+        return fd;
+    const int raised = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_FD), why = errno;
+    close(fd);
+    errno = why;
+    return raised;
+}
+
 nib_status link_pair(int *in, int *out, nib_error *err) {
     int ends[2];
     const int size = BUFFER;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
         return nib_fail_errno(err, "cannot connect ranks", "a pair of sockets", errno);
     setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof size); /* larger is faster, not needed */
-    *in = fcntl(ends[0], F_DUPFD_CLOEXEC, FIRST_FD);
-    *out = fcntl(ends[1], F_DUPFD_CLOEXEC, FIRST_FD);
-    const int failed = *in < 0 || *out < 0 ? errno : 0;
-    close(ends[0]);
-    close(ends[1]);
-    if (failed)
-        return nib_fail_errno(err, "cannot connect ranks", "a pair of sockets", failed);
+    *in = link_raise(ends[0]);
+    const int why = errno;
+    *out = link_raise(ends[1]);
+    if (*in < 0 || *out < 0)
+        return nib_fail_errno(err, "cannot connect ranks", "a pair of sockets", *in < 0 ? why : errno);
     return NIB_OK;
 }
 

@@ -20,6 +20,9 @@ typedef struct link_part {
 
 enum { LINK_MAX_PART = 6 };
 
+/* Moves a descriptor above those that a started program gets; other programs do not inherit it. Returns the
+ * new one, or below 0 with errno; the old one is closed. fd below 0: likewise. */
+int link_raise(int fd);
 /* Two connected sockets that other programs do not inherit. */
 nib_status link_pair(int *in, int *out, nib_error *err);
 void link_close(rank_link *l);

@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 struct pipeline {
     step_links links;
@@ -26,7 +27,7 @@ struct pipeline {
     message_segment *segments;
     int32_t *tokens;
     size_t cap_segment, cap_token;
-    int64_t stream_width, n_vocab;
+    int64_t stream_width, hidden_width, n_vocab;
     pthread_mutex_t lock; /* of the fields below: passes end on other threads than they begin on */
     bool broken;          /* a connection has failed: no pass can run */
     nib_error why;
@@ -128,12 +129,18 @@ static nib_status send_pass(void *user, const pass *p, backend *by, nib_error *e
 /* ---- results ---- */
 
 /* Gives the rows of a message to the receiver of the pass, whose row `first` is the part's first one. */
-static nib_status give(const pass *p, int64_t first, const message *m, int64_t n_vocab, nib_error *err) {
+static nib_status give(const pipeline *from, const pass *p, int64_t first, const message *m, nib_error *err) {
     const message_header *h = &m->head;
     const int32_t *ids = (const int32_t *)(const void *)m->body;
     const float *rows = (const float *)(const void *)m->body;
     const uint64_t n = (uint64_t)h->n_row;
-    if (h->kind == MESSAGE_HIDDEN && p->hidden && h->n_byte == n * (uint64_t)h->width * sizeof *rows) {
+    const segment *last = &p->segments[p->n_segment - 1];
+    const int64_t all = last->row + last->n_row;
+    if (h->n_row < 1 || h->n_row > all || h->row < 0 || h->row > all - h->n_row)
+        return nib_fail(err, NIB_E_FAILED, "expected results of %lld rows, found %lld from %lld",
+                        (long long)all, (long long)h->n_row, (long long)h->row);
+    if (h->kind == MESSAGE_HIDDEN && p->hidden && h->width == from->hidden_width &&
+        h->n_byte == n * (uint64_t)h->width * sizeof *rows) {
         p->hidden->receive(p->hidden->user, h->row, h->n_row, rows, h->width);
         return NIB_OK;
     }
@@ -142,10 +149,13 @@ static nib_status give(const pass *p, int64_t first, const message *m, int64_t n
         return nib_fail(err, NIB_E_FAILED, "expected rows of %d segments, found segment %d", p->n_segment,
                         h->segment);
     const int at = (int)(begin - p->segments) + h->segment;
-    const int64_t row = h->row + (h->segment == 0 ? first : 0);
+    const int64_t row = h->row + (h->segment == 0 ? first : 0), of = p->segments[at].n_row;
+    if (row > of - h->n_row)
+        return nib_fail(err, NIB_E_FAILED, "expected results of a segment of %lld rows, found %lld from %lld",
+                        (long long)of, (long long)h->n_row, (long long)row);
     if (h->kind == MESSAGE_BEST && p->n_best && h->n_byte == n * (uint64_t)p->n_best * 8)
         return p->best(p->user, at, row, h->n_row, ids, rows + n * (uint64_t)p->n_best, err);
-    const bool whole = h->kind == MESSAGE_LOGITS && h->n_byte == n * (uint64_t)n_vocab * sizeof *rows;
+    const bool whole = h->kind == MESSAGE_LOGITS && h->n_byte == n * (uint64_t)from->n_vocab * sizeof *rows;
     if (whole && p->logits && n == 1) {
         memcpy(p->logits, rows, h->n_byte);
         return NIB_OK;
@@ -170,7 +180,7 @@ static nib_status take_results(void *user, const pass *p, int64_t number, int64_
             break;
         }
         if (status == NIB_OK && p)
-            status = give(p, row, &got, from->n_vocab, err);
+            status = give(from, p, row, &got, err);
     }
     inbox_return(from->inbox, &got);
     return status;
@@ -253,8 +263,11 @@ nib_status pipeline_open(const nib_engine_options *o, const cluster_places *plac
     nib_status status = kv_log_open(&p->log, err);
     if (status == NIB_OK)
         status = processes_start(&p->others, &how, &p->link, controls, err);
-    if (status == NIB_OK)
+    const bool started = status == NIB_OK;
+    if (started)
         status = heartbeat_watch(controls, places->n - 1, &p->link, &p->lives, err);
+    for (int i = 0; i < places->n - 1 && started && status != NIB_OK; i++)
+        close(controls[i]);
     if (status == NIB_OK)
         status = inbox_open(&p->link, &p->inbox, err);
     if (status == NIB_OK)
@@ -325,6 +338,7 @@ nib_status pipeline_join(pipeline *p, nib_engine *e, nib_error *err) {
     message_clear(&got);
     NIB_TRY(of_rank(&all, err));
     p->stream_width = model_reg_width(parts.m, REG_X);
+    p->hidden_width = nib_engine_info(e)->d_embed;
     p->n_vocab = model_hparams(parts.m)->n_vocab;
     const engine_pipeline with = {&p->links, p->log, check_links, close_links, p};
     /* weights that are streamed are read once for all rows */

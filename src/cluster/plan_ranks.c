@@ -34,10 +34,10 @@ static json_t *rank_json(const cluster_decision *d, int rank, double slowest) {
         snprintf(kind, sizeof kind, "gpu %d", r->place.gpu);
     else
         snprintf(kind, sizeof kind, "%s", r->place.backend);
-    return json_pack("{s:i, s:s, s:s, s:[i,i], s:s, s:s, s:o, s:o, s:o, s:o, s:f, s:f, s:s}", "rank", rank,
-                     "host", r->place.name, "device", kind, "blocks", r->stage.first, r->stage.end - 1,
-                     "first", d->first[rank], "last", d->last[rank], "weights", bytes_json(c->held - c->kv),
-                     "kv", bytes_json(c->kv), "cap",
+    return json_pack("{s:i, s:o, s:s, s:[i,i], s:s, s:s, s:o, s:o, s:o, s:o, s:f, s:f, s:s}", "rank", rank,
+                     "host", jsonx_string(r->place.name, strlen(r->place.name)), "device", kind, "blocks",
+                     r->stage.first, r->stage.end - 1, "first", d->first[rank], "last", d->last[rank],
+                     "weights", bytes_json(c->held - c->kv), "kv", bytes_json(c->kv), "cap",
                      d->caps[rank] == UINT64_MAX ? json_null() : bytes_json((double)d->caps[rank]), "tiers",
                      tiers_json(d, rank), "pass_s", c->seconds, "busy", c->seconds / slowest, "rates",
                      r->place.rates[0]   ? "file"
@@ -58,10 +58,11 @@ static json_t *document(const cluster_decision *d, bool simulated) {
     for (int i = 0; ranks && i < d->n_rank; i++)
         json_array_append_new(ranks, rank_json(d, i, slowest));
     const double tok_s = fmin((double)d->n_row / slowest, (double)d->n_sequence / all);
-    return json_pack("{s:s, s:b, s:I, s:I, s:I, s:o, s:{s:f, s:f}, s:i}", "model", d->name, "simulated",
-                     simulated, "n_sequence", (json_int_t)d->n_sequence, "n_row", (json_int_t)d->n_row,
-                     "n_ctx", (json_int_t)d->options.n_ctx, "ranks", ranks, "predicted", "tok_s", tok_s,
-                     "one_tok_s", 1 / one, "binds", binds);
+    return json_pack("{s:o, s:b, s:I, s:I, s:I, s:o, s:{s:f, s:f}, s:i}", "model",
+                     jsonx_string(d->name, strlen(d->name)), "simulated", simulated, "n_sequence",
+                     (json_int_t)d->n_sequence, "n_row", (json_int_t)d->n_row, "n_ctx",
+                     (json_int_t)d->options.n_ctx, "ranks", ranks, "predicted", "tok_s", tok_s, "one_tok_s",
+                     1 / one, "binds", binds);
 }
 
 nib_status nib_plan_ranks(const char *name, const nib_engine_options *options, char **json, nib_error *err) {

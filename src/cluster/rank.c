@@ -347,12 +347,19 @@ static nib_status share_pass(rank *r, nib_error *err) {
 }
 
 static nib_status take(rank *r, nib_error *err) {
+    const bool opened = r->tables || r->failed.status != NIB_OK;
     switch (r->got.head.kind) {
     case MESSAGE_RATES: return tell_rates(r, err);
-    case MESSAGE_SETUP: return set_up(r, err);
-    case MESSAGE_SYNC: return synchronise(r, err);
+    case MESSAGE_SETUP:
+        if (r->n_rank)
+            break;
+        return set_up(r, err);
+    case MESSAGE_SYNC:
+        if (!opened)
+            break;
+        return synchronise(r, err);
     case MESSAGE_PASS:
-        if (!r->tables && r->failed.status == NIB_OK)
+        if (!opened)
             break;
         NIB_TRY(
             message_read_pass(&r->got, r->engine ? (size_t)model_reg_width(r->on.m, REG_X) : 0, &r->in, err));

@@ -3,6 +3,7 @@
 #include "cluster/setup.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 
 #include <string.h>
 
@@ -53,9 +54,12 @@ nib_status setup_send(const rank_link *to, const cluster_setup *from, nib_error 
         *texts[i] = NULL;
     }
     s.options.devices = s.options.program = s.options.hosts = s.options.launcher = NULL;
+    s.options.plan_name = s.options.residual_rule = NULL;
     s.options.progress = NULL;
+    s.options.log = NULL;
     s.options.cancel = NULL;
     s.options.cap_of = NULL;
+    s.options.user = NULL;
     const link_part parts[] = {{&s.options, sizeof s.options},
                                {s.ranks, (size_t)s.n_rank * sizeof *s.ranks},
                                {s.content, sizeof s.content},
@@ -64,6 +68,23 @@ nib_status setup_send(const rank_link *to, const cluster_setup *from, nib_error 
     const nib_status status = message_send(to, head, parts, 4, err);
     mem_free(all);
     return status;
+}
+
+/* Whether its texts end, and its stage has blocks. */
+static bool is_rank(const cluster_rank *r) {
+    const cluster_place *at = &r->place;
+    const struct {
+        const char *text;
+        size_t n;
+    } texts[] = {{at->backend, sizeof at->backend},
+                 {at->name, sizeof at->name},
+                 {at->model, sizeof at->model},
+                 {at->program, sizeof at->program},
+                 {at->rates, sizeof at->rates}};
+    for (size_t i = 0; i < NUM_COUNT(texts); i++)
+        if (!memchr(texts[i].text, 0, texts[i].n))
+            return false;
+    return r->stage.first >= 0 && r->stage.first < r->stage.end;
 }
 
 nib_status setup_read(const message *m, cluster_setup *out, nib_error *err) {
@@ -78,6 +99,10 @@ nib_status setup_read(const message *m, cluster_setup *out, nib_error *err) {
     out->n_rank = m->head.n_segment;
     out->width = m->head.width;
     out->ranks = (const cluster_rank *)(const void *)(m->body + sizeof out->options);
+    for (int i = 0; i < out->n_rank; i++)
+        if (!is_rank(&out->ranks[i]))
+            return nib_fail(err, NIB_E_FAILED,
+                            "expected the blocks and the place of rank %d, found other bytes", i);
     memcpy(out->content, m->body + sizeof out->options + ranks, sizeof out->content);
     texts_of(out, texts);
     const char *at = (const char *)m->body + begin, *end = (const char *)m->body + m->head.n_byte;

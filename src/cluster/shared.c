@@ -22,10 +22,11 @@ static nib_status map(shared_sums *s, int file, int rank, int n_rank, int64_t wi
 
 nib_status shared_make(shared_sums *s, int n_rank, int64_t width, const canceller *gone, nib_error *err) {
     *s = (shared_sums){.n_byte = sums_bytes(n_rank, width), .file = memfd_create("nibble-sums", MFD_CLOEXEC)};
+    if (s->file >= 0)
+        snprintf(s->path, sizeof s->path, "/proc/%ld/fd/%d", (long)getpid(), s->file);
     if (s->file < 0 || ftruncate(s->file, (off_t)s->n_byte))
         return nib_fail(err, NIB_E_FAILED, "the sums of ranks: expected shared memory of %llu bytes: %s",
                         (unsigned long long)s->n_byte, strerror(errno));
-    snprintf(s->path, sizeof s->path, "/proc/%ld/fd/%d", (long)getpid(), s->file);
     return map(s, s->file, 0, n_rank, width, gone, err);
 }
 
