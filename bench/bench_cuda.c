@@ -1,7 +1,7 @@
 /* bench_cuda - one generated token after the other on a GPU: every kernel of a llama-shaped model in one
  * graph, with random weights made there, beside a kernel that only reads. bench_cuda [chain | products |
- * rows | wide | batch] ...    (default: all) The weights of a model are larger than any cache; products alone
- * rotate through 2 GiB of matrices.
+ * floats | rows | wide | batch] ...    (default: all) The weights of a model are larger than any cache;
+ * products alone rotate through 2 GiB of matrices.
  *
  * There are two yardsticks: one long read (share of reading), and for products alone a kernel that reads the
  * same matrices, one launch each, in the same graph with the same early starts (share of such reads). */
@@ -76,12 +76,19 @@ static void measure_reading(void) {
 }
 
 static view matrix_new(const char *format, int64_t n, int64_t k, uint64_t *bytes) {
+    static const type_id floats[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_F8G64, TYPE_F4G64};
     view w = {.n = n, .k = k};
     uint64_t size = 0;
-    if (!pack_from_name(format, k, &w.format) || !pack_bytes(&w.format, n, k, &size))
+    bool is_float = false;
+    for (size_t i = 0; i < sizeof floats / sizeof *floats && !is_float; i++)
+        is_float = !strcmp(type_get(floats[i])->name, format) && pack_choose(floats[i], k, &w.format);
+    if ((!is_float && !pack_from_name(format, k, &w.format)) || !pack_bytes(&w.format, n, k, &size))
         ok(1, format);
     w.data = device_new(size);
-    OK(cuda->random_matrix(&w, 1.0f / (4.6f * 64), (uint64_t)n * 31 + *bytes, stream));
+    if (is_float)
+        OK(cuda->fill((void *)(uintptr_t)w.data, 0x38, size, stream)); /* 1 in e4m3 */
+    else
+        OK(cuda->random_matrix(&w, 1.0f / (4.6f * 64), (uint64_t)n * 31 + *bytes, stream));
     *bytes += size;
     return w;
 }
@@ -488,6 +495,15 @@ static void products(void) {
         time_product("u4g32", more[i][0], more[i][1], 1, false);
 }
 
+static void floats(void) {
+    static const char *const formats[] = {"f32", "bf16", "f16", "f8g64", "f4g64"};
+    for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
+        for (int64_t n_row = 1; n_row <= CUDA_MAX_ROWS; n_row *= 8) {
+            time_product(formats[f], 14336, 4096, n_row, false);
+            time_product(formats[f], 4096, 14336, n_row, false);
+        }
+}
+
 static void rows(void) {
     static const char *const formats[] = {"u4g32", "u4g128"};
     static const int64_t sizes[][2] = {{14336, 4096}, {4096, 14336}, {6144, 4096}, {4096, 4096}};
@@ -598,8 +614,8 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {
-        {"products", products}, {"rows", rows}, {"wide", many_rows}, {"batch", batches}, {"chain", chains}};
+    } parts[] = {{"products", products}, {"floats", floats}, {"rows", rows},
+                 {"wide", many_rows},    {"batch", batches}, {"chain", chains}};
     cuda_device_info info;
     nib_error err;
     if (cuda_load(&cuda, &err) != NIB_OK) {

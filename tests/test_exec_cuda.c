@@ -229,6 +229,23 @@ static void mixtures(void **state) {
     }
 }
 
+/* Folders of the hub, with a context of 64: codes with and without zeros, floats of 8 and 4 bits with scales.
+ */
+static void folders(void **state) {
+    (void)state;
+    static const char *const names[] = {"awq-128", "gptq-128", "w4a16-64",  "moe-awq", "mxfp4-packed",
+                                        "fp8-row", "nvfp4",    "moe-nvfp4", "moe-fp8"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        static const int rows[] = {1, 7, 16};
+        char path[200];
+        nib_engine_options o = engine_usual();
+        snprintf(path, sizeof path, "tests/data/packed/%s", names[i]);
+        o.n_batch = rows[i % 3];
+        assert_true(compare(path, o, NULL, 48, names[i]));
+        compare_wide(path, o, NULL, 48, names[i]);
+    }
+}
+
 static void embed_by(const char *name, const char *path, int n, float *out) {
     nib_engine_options o = engine_usual();
     int32_t tokens[N_TOKEN];
@@ -557,6 +574,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(formats),
         cmocka_unit_test(tables),
         cmocka_unit_test(mixtures),
+        cmocka_unit_test(folders),
         cmocka_unit_test(embeddings),
         cmocka_unit_test(plans),
         cmocka_unit_test(greedy_tokens),

@@ -80,7 +80,7 @@ static void check_matrix(const char *folder, const container *c, const container
     type_id held;
     nib_error err;
     assert_true(is && is->packed && is->shape[0] == t->shape[0] && is->shape[1] == t->shape[1]);
-    must(packed_runs_as(c, is, true, &held, &err), &err);
+    must(packed_runs_as(c, is, &held, &err), &err);
     if (held != type)
         fail_msg("%s: %s is held as %s", folder, t->name, type_get(held)->name);
     must(file_read_at(container_file(expected, t->file), wanted, t->offset, t->bytes, &err), &err);

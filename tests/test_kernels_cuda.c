@@ -271,6 +271,17 @@ static void test_floats(void **state) {
     }
 }
 
+/* Floats of 8 and 4 bits, whose rows are a multiple of 64 long. */
+static void test_scaled(void **state) {
+    (void)state;
+    static const type_id types[] = {TYPE_F8G64, TYPE_F4G64};
+    static const int64_t sizes[][2] = {{1, 64}, {15, 128}, {33, 192}, {40, 576}, {100, 4480}, {8500, 64}};
+    for (size_t i = 0; i < 12; i++) {
+        matrix m = matrix_open(types[i / 6], sizes[i % 6][0], sizes[i % 6][1], MATRIX_RANDOM, 91 + i);
+        check_counts(&m, type_get(types[i / 6])->name, (const int[]){1, 2, 3, 8, 9, 16, 17, 33, 64, 0});
+    }
+}
+
 static void test_refused(void **state) {
     (void)state;
     matrix m = matrix_open_planes(TYPE_Q4_0, 16, 64, MATRIX_RANDOM, 1);
@@ -344,6 +355,8 @@ static void test_together(void **state) {
     check_together(TYPE_F16, 4600, 160, (const int[]){1, 9, 40, 0}); /* units of 32 */
     check_together(TYPE_BF16, 40, 1100, (const int[]){1, 20, 0});
     check_together(TYPE_F32, 40, 1100, (const int[]){1, 20, 0});
+    check_together(TYPE_F8G64, 40, 1088, (const int[]){1, 20, 0});
+    check_together(TYPE_F4G64, 40, 1088, (const int[]){1, 9, 20, 0});
 }
 
 /* A NaN or an infinity poisons its own row. */
@@ -418,7 +431,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_gtile),     cmocka_unit_test(test_uniform), cmocka_unit_test(test_file_types),
         cmocka_unit_test(test_many_rows), cmocka_unit_test(test_refused), cmocka_unit_test(test_together),
         cmocka_unit_test(test_poison),    cmocka_unit_test(test_tables),  cmocka_unit_test(test_floats),
-        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_scaled),    cmocka_unit_test(test_sizes),
     };
     if (gpu_open(argc, argv))
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -335,8 +335,8 @@ static void products(void **state) {
     (void)state;
     static const mixture shapes[] = {
         {16, 4, 256, 128}, {5, 2, 320, 96}, {40, 8, 1024, 192}, {5, 2, 4672, 96}};
-    static const type_id types[] = {TYPE_Q4_0,   TYPE_Q8_0, TYPE_Q4_K, TYPE_Q6_K,
-                                    TYPE_IQ4_NL, TYPE_BF16, TYPE_F16,  TYPE_F32};
+    static const type_id types[] = {TYPE_Q4_0, TYPE_Q8_0, TYPE_Q4_K, TYPE_Q6_K,  TYPE_IQ4_NL,
+                                    TYPE_BF16, TYPE_F16,  TYPE_F32,  TYPE_F8G64, TYPE_F4G64};
     static const char *const recipes[] = {"u3g32a", "u2g16", "u5g64", "u4g128", "u4growa", "u4g64t"};
     for (size_t t = 0; t < sizeof types / sizeof *types + sizeof recipes / sizeof *recipes; t++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
@@ -346,7 +346,7 @@ static void products(void **state) {
             const bool floats = !recipe && t >= 5,
                        k_quant = !recipe && (type == TYPE_Q4_K || type == TYPE_Q6_K);
             mixture of = shapes[s];
-            if (k_quant)
+            if (k_quant || type == TYPE_F8G64 || type == TYPE_F4G64)
                 of.d = 256, of.ff = 256;
             mixture_case c = case_open(recipe, type, &of);
             const char *name = recipe ? recipe : type_get(type)->name;

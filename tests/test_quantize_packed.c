@@ -143,14 +143,14 @@ static void test_runs_as_it_is(void **state) {
         float near;
         bool wide; /* held in 16 bits or more */
     } cases[] = {
-        {"fp8-block", 1e-5f, true},    {"fp8-row", 1e-5f, false},      {"fp8-tensor", 1e-5f, true},
-        {"nvfp4", 1e-5f, false},       {"nvfp4-packed", 1e-5f, false}, {"nf4", 1e-5f, true},
-        {"gptq-act", 1e-5f, true},     {"awq-128", 1e-3f, false},      {"gptq-4", 1e-3f, false},
-        {"gptq-64", 1e-3f, false},     {"gptq-128", 1e-3f, false},     {"gptq-2", 1e-3f, false},
-        {"gptq-8", 1e-3f, false},      {"w4a16-64", 1e-3f, false},     {"w4a16-128-asym", 1e-3f, false},
-        {"w8a8", 1e-3f, false},        {"moe-gptq", 1e-3f, false},     {"moe-awq", 1e-3f, false},
-        {"moe-w4a16", 1e-3f, true},    {"moe-router", 1e-3f, false},   {"w4a16-64-small", 1e-5f, false},
-        {"moe-64-small", 1e-3f, false}};
+        {"fp8-block", 1e-5f, true},   {"fp8-row", 1e-5f, false},        {"fp8-tensor", 1e-5f, true},
+        {"nvfp4", 1e-5f, false},      {"nvfp4-packed", 1e-5f, false},   {"nf4", 1e-5f, true},
+        {"gptq-act", 1e-5f, true},    {"awq-128", 1e-3f, false},        {"gptq-4", 1e-3f, false},
+        {"gptq-64", 1e-3f, false},    {"gptq-128", 1e-3f, false},       {"gptq-2", 1e-3f, false},
+        {"gptq-8", 1e-3f, false},     {"w4a16-64", 1e-3f, false},       {"w4a16-128-asym", 1e-3f, false},
+        {"w8a8", 1e-3f, false},       {"moe-gptq", 1e-3f, false},       {"moe-awq", 1e-3f, false},
+        {"moe-w4a16", 1e-3f, true},   {"moe-fp8", 1e-5f, false},        {"moe-nvfp4", 1e-5f, false},
+        {"moe-router", 1e-3f, false}, {"w4a16-64-small", 1e-5f, false}, {"moe-64-small", 1e-3f, false}};
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
         enum { N = 16, N_VOCAB = 24 };
         int32_t tokens[N];

@@ -58,10 +58,9 @@ static inline bool packed_is_integer(const packed_matrix *m) {
 }
 /* *out: the type in which a model holds it, with exactly the matrix's values: integers in S4G64, S4G128, Q4_0
  * or Q8_0, with zero points in N4G32 to N4G128, with scales that are no f16 in F8G64, else F32; the dtype of
- * bitsandbytes; MXFP4; F8G64 or F4G64 if these can hold it and `scaled`, else F32. Reads scales and zeros
- * where types of tensors and the configuration are not enough to know it. */
-nib_status packed_runs_as(const container *c, const container_tensor *t, bool scaled, type_id *out,
-                          nib_error *err);
+ * bitsandbytes; MXFP4; F8G64 or F4G64, F32 for what these cannot hold. Reads scales and zeros where types of
+ * tensors and the configuration are not enough to know it. */
+nib_status packed_runs_as(const container *c, const container_tensor *t, type_id *out, nib_error *err);
 /* The type that holds the values of both of these: of matrices of one form, all experts of a layer. */
 type_id packed_join(type_id a, type_id b);
 /* *out: the smallest type that holds the matrix's values exactly. Reads its scales and zeros. */

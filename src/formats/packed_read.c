@@ -360,7 +360,7 @@ static type_id in_groups(const packed_matrix *m, type_id usual) {
                                                                 : TYPE_Q4_0;
 }
 
-static nib_status integers_run_as(const container *c, const container_tensor *t, bool scaled, type_id *out,
+static nib_status integers_run_as(const container *c, const container_tensor *t, type_id *out,
                                   nib_error *err) {
     const packed_matrix *m = t->packed;
     const packed_rows r = {.c = c, .t = t, .m = m};
@@ -374,15 +374,14 @@ static nib_status integers_run_as(const container *c, const container_tensor *t,
     *out = by_place ? type_of_header(m) : TYPE_F32;
     if (*out == TYPE_COUNT)
         NIB_TRY(packed_type(c, t, out, err));
-    if (by_place && (scaled || *out != TYPE_F32))
+    if (by_place)
         *out = in_groups(m, *out);
     return NIB_OK;
 }
 
-nib_status packed_runs_as(const container *c, const container_tensor *t, bool scaled, type_id *out,
-                          nib_error *err) {
+nib_status packed_runs_as(const container *c, const container_tensor *t, type_id *out, nib_error *err) {
     const packed_matrix *m = t->packed;
-    const bool blocks = scaled && m->k % 64 == 0;
+    const bool blocks = m->k % 64 == 0;
     switch (m->kind) {
     case PACKED_MXFP4: *out = TYPE_MXFP4; return NIB_OK;
     case PACKED_NF4: *out = m->dtype; return NIB_OK;
@@ -391,7 +390,7 @@ nib_status packed_runs_as(const container *c, const container_tensor *t, bool sc
         *out = blocks && m->codes.type == TYPE_F8_E4M3 && m->block % 64 == 0 ? TYPE_F8G64 : TYPE_F32;
         return NIB_OK;
     case PACKED_HEADS: *out = TYPE_F32; return NIB_OK;
-    default: return integers_run_as(c, t, scaled, out, err);
+    default: return integers_run_as(c, t, out, err);
     }
 }
 

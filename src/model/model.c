@@ -285,8 +285,8 @@ static void tell_wide(const model *m, const logger *log) {
         log_line(
             log,
             "%zu matrices are held in f32, the first is %s: no compact format has their values (act-order, "
-            "scales that no f16 is, e5m2, rows that are no whole blocks%s)",
-            n, first->name, m->wide ? "; for a GPU fp8 and nvfp4" : "");
+            "scales that no f16 is, e5m2, rows that are no whole blocks)",
+            n, first->name);
 }
 
 static nib_status read_model(model *m, const logger *log, nib_error *err) {

@@ -91,7 +91,7 @@ typedef struct model model;
  * tensor or key with what was expected and found; an unknown architecture lists the known ones. */
 nib_status model_open(const char *path, const logger *log, model **out, nib_error *err);
 /* The same without the vocabulary (container_open_headers). wide: for a back end that lacks them, matrices
- * with integer zeros are held without them (pack_widen), and those of fp8 and nvfp4 folders in f32. */
+ * with integer zeros are held without them (pack_widen). */
 nib_status model_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
                               bool wide, model **out, nib_error *err);
 /* The same for one rank of several that share every layer (share.c). NIB_E_USAGE names a layer that cannot be

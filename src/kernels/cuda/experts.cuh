@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/linear_job.cuh"
 #include "kernels/cuda/row_math.cuh"
+#include "kernels/cuda/scaled.cuh"
 #include "numbers/tile.h"
 
 enum { EXPERT_THREADS = 256, EXPERT_WARPS = EXPERT_THREADS / 32, EXPERT_OUTPUTS = 32 /* of a block */ };
@@ -64,8 +65,30 @@ __device__ __forceinline__ void prefetch_l2(const void *p, uint32_t n) {
 
 /* ---- rows of floats ---- */
 
+/* Elements k to k + 3 of a row of F8G64 or F4G64. */
+template <int TYPE> __device__ __forceinline__ float4 four_scaled(const uint8_t *row, int k) {
+    const bool eight = TYPE == TYPE_F8G64;
+    const uint8_t *const block = row + k / 64 * (eight ? 68 : 40);
+    float scale = __ldcg((const float *)block);
+    uint32_t u = __ldcg((const uint32_t *)(block + (eight ? 4 + k % 64 : 8 + k % 64 / 32 * 16 + k % 16)));
+    if (!eight) {
+        const uint32_t scales = __ldcg((const uint32_t *)(block + 4));
+        const uint32_t s = (scales >> k % 64 / 16 * 8 & 0x7f) << 7; /* times 2^-8 */
+        scale = __fmul_rn(scale, __fmul_rn(256.0f, __half2float(__ushort_as_half((uint16_t)s))));
+        u >>= k % 32 / 16 * 4;
+    }
+    const uint32_t low = eight ? two_e4m3(u, false) : two_e2m1(u, false),
+                   high = eight ? two_e4m3(u, true) : two_e2m1(u, true);
+    const float2 a = __half22float2(*(const __half2 *)&low), b = __half22float2(*(const __half2 *)&high);
+    const float up = eight ? 256.0f : 32768.0f; /* e2m1 doubled */
+    return make_float4(__fmul_rn(__fmul_rn(a.x, up), scale), __fmul_rn(__fmul_rn(a.y, up), scale),
+                       __fmul_rn(__fmul_rn(b.x, up), scale), __fmul_rn(__fmul_rn(b.y, up), scale));
+}
+
 /* Elements k to k + 3 of a row of weights; zeros beyond its end. Rows are padded to 16 elements. */
 template <int TYPE> __device__ __forceinline__ float4 four_weights(const uint8_t *row, int k) {
+    if constexpr (TYPE == TYPE_F8G64 || TYPE == TYPE_F4G64)
+        return four_scaled<TYPE>(row, k);
     if (TYPE == TYPE_F32)
         return __ldcg((const float4 *)row + k / 4);
     const uint2 u = __ldcg((const uint2 *)row + k / 4);

@@ -79,16 +79,18 @@ __global__ void __launch_bounds__(EXPERT_THREADS) experts_float(const __grid_con
 
 int experts_float_launch(const cuda_experts *a, const expert_job &x, cuda_stream s) {
     const int type = a->w[0].format.type;
-    auto *const kernel = type == TYPE_F32    ? experts_float<TYPE_F32>
-                         : type == TYPE_F16  ? experts_float<TYPE_F16>
-                         : type == TYPE_BF16 ? experts_float<TYPE_BF16>
-                                             : nullptr;
+    auto *const kernel = type == TYPE_F32     ? experts_float<TYPE_F32>
+                         : type == TYPE_F16   ? experts_float<TYPE_F16>
+                         : type == TYPE_BF16  ? experts_float<TYPE_BF16>
+                         : type == TYPE_F8G64 ? experts_float<TYPE_F8G64>
+                         : type == TYPE_F4G64 ? experts_float<TYPE_F4G64>
+                                              : nullptr;
     if (!kernel || a->codes || a->leaves)
         return CUDA_UNSUPPORTED;
     rows_job j = {x};
     for (int i = 0; i < a->n_w; i++)
         j.w[i] = (const uint8_t *)a->w[i].data;
-    j.stride = rows_stride(a->w[0].k) * (type == TYPE_F32 ? 4 : 2);
+    j.stride = rows_bytes(type, a->w[0].k);
     j.expert_bytes = a->w[0].n / a->n_expert * j.stride;
     const int64_t n_pair = a->n_row * a->n_used;
     const dim3 grid((unsigned)((a->n + FLOAT_OUTPUTS - 1) / FLOAT_OUTPUTS),

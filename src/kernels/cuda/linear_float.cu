@@ -6,6 +6,8 @@
  *     f16   two halves of a row that a power of two has scaled to below 2^15: 22 bits of its largest value
  *     bf16  three parts of 8 bits: all 24 bits of a float, over the range of floats
  *     f32   the same, and weights in three parts too; products of parts below 2^-24 are left out
+ *     f8g64, f4g64  as f16: e4m3, and e2m1 times the scale of its group, are halves. The sum of each 64 is
+ *           multiplied by the block's scale
  * So weights are exact, and a result differs from the sum of exact products by less than FLOAT_ERROR of the
  * sum of their magnitudes.
  *
@@ -23,39 +25,45 @@
 /* The rows of weights that a lane reads in a unit: g, g + 8, .. of its 16 or 32. In gated products every
  * other eight rows belong to the second matrix. Rows beyond the end are replaced by the last one. */
 template <int TILES>
-__device__ __forceinline__ void rows_find(const float_job &j, int unit, int size,
-                                          const uint8_t *row[2 * TILES]) {
+__device__ __forceinline__ void rows_find(const float_job &j, int unit, const uint8_t *row[2 * TILES]) {
     const int g = threadIdx.x % 32 / 4, m = j.gated ? 0 : matrix_of(j, unit);
 #pragma unroll
     for (int i = 0; i < 2 * TILES; i++) {
         const int matrix = j.gated ? i % 2 : m;
         const int at =
             j.gated ? (unit * TILES + i / 2) * 8 + g : (unit - j.first[m]) * 16 * TILES + 8 * i + g;
-        row[i] = j.w[matrix] + (int64_t)min(at, j.n[matrix] - 1) * j.stride * size;
+        row[i] = j.w[matrix] + min(at, j.n[matrix] - 1) * j.row_bytes;
     }
 }
 
 /* The order in which a lane multiplies its chunks: [32 of K][row][16 bytes]. */
 template <int TYPE, int TILES> struct float_feed {
-    enum { SIZE = float_parts<TYPE>::SIZE, PIECES = 4 * TILES * SIZE / 2, STAGE = 32 * PIECES /* uint4 */ };
+    enum {
+        SCALED = float_parts<TYPE>::SCALED,
+        SIZE = float_parts<TYPE>::SIZE,
+        STAGE = SCALED ? 2 * TILES * 32 * SCALED_WORDS / 4 : 64 * TILES * SIZE /* uint4 */
+    };
     const uint8_t *row[2 * TILES];
     uint4 *to; /* the lane's first slot */
     int unit, chunk, put, get;
 
     __device__ __forceinline__ void begin(const float_job &j, uint4 *shared) {
         const int warp = threadIdx.x / 32;
-        to = shared + warp * j.depth * STAGE + threadIdx.x % 32;
+        to = shared + warp * j.depth * STAGE;
         unit = warp < j.n_chunk ? (int)blockIdx.x : j.n_unit;
         chunk = warp;
         put = get = 0;
         if (unit < j.n_unit)
-            rows_find<TILES>(j, unit, SIZE, row);
+            rows_find<TILES>(j, unit, row);
     }
-    /* Starts copying the next chunk; an empty group of copies if there is none. */
-    __device__ __forceinline__ void ask(const float_job &j) {
-        if (unit < j.n_unit) {
-            uint4 *const stage = to + put * STAGE;
-            put = put + 1 == j.depth ? 0 : put + 1;
+    /* Copies of the lane's part of the chunk. */
+    __device__ __forceinline__ void copy(const float_job &j, uint4 *stage) {
+        if constexpr (SCALED) {
+#pragma unroll
+            for (int i = 0; i < 2 * TILES; i++)
+                block_copy<TYPE>((uint32_t *)stage + i * 32 * SCALED_WORDS + threadIdx.x % 32,
+                                 row[i] + (int64_t)chunk * (TYPE == TYPE_F8G64 ? 68 : 40));
+        } else {
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const int k = chunk * FLOAT_CHUNK + 32 * half + 8 * (threadIdx.x % 4);
@@ -63,15 +71,24 @@ template <int TYPE, int TILES> struct float_feed {
                 for (int i = 0; i < 2 * TILES; i++)
 #pragma unroll
                     for (int s = 0; s < SIZE / 2; s++)
-                        copy_or_zeros(stage + ((half * 2 * TILES + i) * (SIZE / 2) + s) * 32,
+                        copy_or_zeros(stage + ((half * 2 * TILES + i) * (SIZE / 2) + s) * 32 +
+                                          threadIdx.x % 32,
                                       row[i] + (int64_t)(k < j.stride ? k : 0) * SIZE + 16 * s, k < j.stride);
             }
+        }
+    }
+    /* Starts copying the next chunk; an empty group of copies if there is none. */
+    __device__ __forceinline__ void ask(const float_job &j) {
+        if (unit < j.n_unit) {
+            uint4 *const stage = to + put * STAGE;
+            put = put + 1 == j.depth ? 0 : put + 1;
+            copy(j, stage);
             chunk += WARPS;
             if (chunk >= j.n_chunk) {
                 chunk = threadIdx.x / 32;
                 unit += gridDim.x;
                 if (unit < j.n_unit)
-                    rows_find<TILES>(j, unit, SIZE, row);
+                    rows_find<TILES>(j, unit, row);
                 else
                     launch_next();
             }
@@ -93,7 +110,10 @@ template <int TYPE, int TILES> struct float_feed {
 /* The number of a warp's stages with which two blocks fit a multiprocessor of sm_90. Devices with less memory
  * have fewer. */
 template <int TYPE, int EIGHTS, int TILES> __host__ __device__ constexpr int float_depth() {
-    return float_parts<TYPE>::SIZE * TILES == 2 ? 5 : TILES == 1 || EIGHTS == 1 ? 3 : 2;
+    return float_parts<TYPE>::SCALED              ? 8
+           : float_parts<TYPE>::SIZE * TILES == 2 ? 5
+           : TILES == 1 || EIGHTS == 1            ? 3
+                                                  : 2;
 }
 
 /* Loads a lane's part of eight rows from row 8 e on: [32 of K][part]; zeros for missing rows. */
@@ -114,14 +134,23 @@ __device__ __forceinline__ void chunk_add(const float_job &j, float_feed<TYPE, T
                                           float (&total)[TILES][EIGHTS][4]) {
     enum { SIZE = float_parts<TYPE>::SIZE, PARTS = float_parts<TYPE>::X };
     float_weights<TYPE> a[2][2 * TILES];
+    float scale[2 * TILES];
     uint4 b[EIGHTS > 1 ? 2 : 1][2][PARTS];
     parts_load<PARTS>(j, chunk, 0, b[0]);
     const uint4 *const stage = feed->template take<float_depth<TYPE, EIGHTS, TILES>()>(j);
 #pragma unroll
-    for (int half = 0; half < 2; half++)
+    for (int i = 0; i < 2 * TILES; i++)
+        if constexpr (float_parts<TYPE>::SCALED) {
+            float_weights<TYPE> both[2];
+            scale[i] =
+                block_unpack<TYPE>((const uint32_t *)stage + i * 32 * SCALED_WORDS + threadIdx.x % 32, both);
+            a[0][i] = both[0];
+            a[1][i] = both[1];
+        } else {
 #pragma unroll
-        for (int i = 0; i < 2 * TILES; i++)
-            a[half][i].set(stage + (half * 2 * TILES + i) * (SIZE / 2) * 32);
+            for (int half = 0; half < 2; half++)
+                a[half][i].set(stage + (half * 2 * TILES + i) * (SIZE / 2) * 32 + threadIdx.x % 32);
+        }
 #pragma unroll
     for (int e = 0; e < EIGHTS; e++) {
         if (EIGHTS > 1 && 8 * e >= j.n_row)
@@ -138,7 +167,9 @@ __device__ __forceinline__ void chunk_add(const float_job &j, float_feed<TYPE, T
         for (int i = 0; i < TILES; i++)
 #pragma unroll
             for (int c = 0; c < 4; c++)
-                total[i][e][c] = __fadd_rn(total[i][e][c], d[i][c]);
+                total[i][e][c] =
+                    __fadd_rn(total[i][e][c],
+                              float_parts<TYPE>::SCALED ? __fmul_rn(d[i][c], scale[2 * i + c / 2]) : d[i][c]);
     }
 }
 
@@ -253,9 +284,10 @@ template <int TYPE, int EIGHTS, int TILES> static int float_run(float_job *j, cu
     using sums = float_sums<TILES, EIGHTS == 1 ? 8 : 16>;
     const int fit = (device_shared_bytes() - (int)sizeof(sums)) / STAGE;
     j->depth = device_major() < 8 ? 1 : fit < DEPTH ? fit : (int)DEPTH;
-    int e = prepare(split_rows<TYPE>, 0);
+    constexpr auto split = split_rows<float_parts<TYPE>::AS>;
+    int e = prepare(split, 0);
     e = e ? e : prepare(linear_float<TYPE, EIGHTS, TILES>, (size_t)j->depth * STAGE);
-    e = e ? e : launch(split_rows<TYPE>, dim3((unsigned)j->n_row), dim3(SPLIT_THREADS), 0, s, *j);
+    e = e ? e : launch(split, dim3((unsigned)j->n_row), dim3(SPLIT_THREADS), 0, s, *j);
     return e ? e
              : launch(linear_float<TYPE, EIGHTS, TILES>, dim3((unsigned)blocks), dim3(FLOAT_THREADS),
                       (size_t)j->depth * STAGE, s, *j);
@@ -263,19 +295,19 @@ template <int TYPE, int EIGHTS, int TILES> static int float_run(float_job *j, cu
 
 /* Cuts the outputs into units of `tiles` times 16. Returns the number of weights and row elements that the
  * block with most units reads for each element of K. */
-static int64_t float_units(const cuda_linear *a, int tiles, float_job *j) {
-    const int type = a->w[0].format.type, blocks = float_blocks();
+static int64_t float_units(const cuda_linear *a, int tiles, int n_part, float_job *j) {
+    const int blocks = float_blocks();
     j->n_unit = units_set(a, (a->gated ? 8 : 16) * tiles, j);
-    return (int64_t)(j->n_unit + blocks - 1) / blocks * (32 * tiles + (type == TYPE_F16 ? 4 : 6) * j->n_row);
+    return (int64_t)(j->n_unit + blocks - 1) / blocks * (32 * tiles + 2 * n_part * j->n_row);
 }
 
 template <int TYPE> static int float_rows(const cuda_linear *a, float_job *j, cuda_stream s) {
     /* Units of 32 outputs read the rows half as often. */
-    constexpr int TALL = TYPE == TYPE_F32 ? 1 : 2;
-    const int64_t low = float_units(a, 1, j);
-    const bool tall = TALL > 1 && float_units(a, TALL, j) < low;
+    constexpr int TALL = TYPE == TYPE_F32 || float_parts<TYPE>::SCALED ? 1 : 2, PARTS = float_parts<TYPE>::X;
+    const int64_t low = float_units(a, 1, PARTS, j);
+    const bool tall = TALL > 1 && float_units(a, TALL, PARTS, j) < low;
     if (!tall)
-        float_units(a, 1, j);
+        float_units(a, 1, PARTS, j);
     if (j->n_row <= 8)
         return tall ? float_run<TYPE, 1, TALL>(j, s) : float_run<TYPE, 1, 1>(j, s);
     if (j->n_row <= 16)
@@ -294,6 +326,7 @@ static int float_job_make(const cuda_linear *a, float_job *j) {
             return CUDA_UNSUPPORTED;
     matrices_set(a, 1, j); /* float_units has the units */
     j->stride = (int)rows_stride(w->k);
+    j->row_bytes = rows_bytes(w->format.type, w->k);
     j->k = (int)w->k;
     j->n_chunk = (int)(float_pad(w->k) / FLOAT_CHUNK);
     j->act = a->act;
@@ -320,6 +353,8 @@ int float_launch(const cuda_linear *a, cuda_stream s) {
         case TYPE_F16: e = float_rows<TYPE_F16>(a, &j, s); break;
         case TYPE_BF16: e = float_rows<TYPE_BF16>(a, &j, s); break;
         case TYPE_F32: e = float_rows<TYPE_F32>(a, &j, s); break;
+        case TYPE_F8G64: e = float_rows<TYPE_F8G64>(a, &j, s); break;
+        case TYPE_F4G64: e = float_rows<TYPE_F4G64>(a, &j, s); break;
         default: e = CUDA_UNSUPPORTED;
         }
     }

@@ -11,6 +11,7 @@ enum { FLOAT_CHUNK = 64, FLOAT_THREADS = 32 * WARPS, SPLIT_THREADS = 1024 };
 struct float_job : job_matrices {
     int n_unit; /* units of 16 or 32 outputs; of half as many of each matrix if gated */
     int stride; /* elements from one row to the next */
+    int64_t row_bytes;
     int n_chunk, n_row, k, depth, act;
     bool gated, adds;
     /* the rows, and their parts: [32 of K][part][row][4] of 8 elements; [row] factors of the results */

@@ -8,19 +8,27 @@
 #define NIB_KERNELS_CUDA_MMA_FLOAT_CUH
 
 #include "kernels/cuda/attend.cuh"
+#include "kernels/cuda/scaled.cuh"
 
 #include <cuda_bf16.h>
 
-/* The number of parts of rows (X) and of weights (W), and bytes of a weight. */
+/* The number of parts of rows (X) and of weights (W), bytes of a weight, the type of the operands. SCALED:
+ * the sum of each 64 of K is multiplied by a float of the row of weights. */
 template <int TYPE> struct float_parts;
 template <> struct float_parts<TYPE_F16> {
-    enum { X = 2, W = 1, SIZE = 2 };
+    enum { X = 2, W = 1, SIZE = 2, AS = TYPE_F16, SCALED = 0 };
 };
 template <> struct float_parts<TYPE_BF16> {
-    enum { X = 3, W = 1, SIZE = 2 };
+    enum { X = 3, W = 1, SIZE = 2, AS = TYPE_BF16, SCALED = 0 };
 };
 template <> struct float_parts<TYPE_F32> {
-    enum { X = 3, W = 3, SIZE = 4 };
+    enum { X = 3, W = 3, SIZE = 4, AS = TYPE_F32, SCALED = 0 };
+};
+template <> struct float_parts<TYPE_F8G64> {
+    enum { X = 2, W = 1, SIZE = 1, AS = TYPE_F16, SCALED = 1 };
+};
+template <> struct float_parts<TYPE_F4G64> {
+    enum { X = 2, W = 1, SIZE = 1, AS = TYPE_F16, SCALED = 1 };
 };
 
 /* mma_bf16 without the instruction (sm_75): lanes exchange their elements by shuffles. It is not inlined,
@@ -133,8 +141,52 @@ __device__ __forceinline__ void float_mma(float d[4], const float_weights<TYPE> 
                 const uint4 l = low.part[w], h = high.part[w], c = b[sum - w];
                 const uint32_t a[4] = {step ? l.z : l.x, step ? h.z : h.x, step ? l.w : l.y,
                                        step ? h.w : h.y};
-                mma_of<TYPE>(d, a, step ? c.z : c.x, step ? c.w : c.y);
+                mma_of<float_parts<TYPE>::AS>(d, a, step ? c.z : c.x, step ? c.w : c.y);
             }
+}
+
+/* ---- F8G64 and F4G64 ---- */
+
+/* A block of 64 in shared memory, as a lane has copied it for itself, in dwords that are 32 apart: its eight
+ * codes of each 32 of K, the block's scale, and those of the groups of 16. */
+enum { SCALED_WORDS = 6 };
+/* The lane's weights, and the factor of their sums. */
+template <int TYPE>
+__device__ __forceinline__ float block_unpack(const uint32_t *from, float_weights<TYPE> w[2]) {
+    const float scale = __uint_as_float(from[4 * 32]);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const uint2 u = make_uint2(from[2 * half * 32], from[(2 * half + 1) * 32]);
+        const int upper = threadIdx.x % 4 / 2;
+        w[half].part[0] = TYPE == TYPE_F8G64
+                              ? make_uint4(two_e4m3(u.x, false), two_e4m3(u.x, true), two_e4m3(u.y, false),
+                                           two_e4m3(u.y, true))
+                              : eight_e2m1(u, 4 * upper, group_scale(from[5 * 32], 2 * half + upper));
+    }
+    return __fmul_rn(scale, TYPE == TYPE_F8G64 ? 256.0f : 512.0f);
+}
+
+/* Copies 4 bytes into shared memory asynchronously. */
+__device__ __forceinline__ void copy_word(void *to, const void *from) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
+#else
+    *(uint32_t *)to = *(const uint32_t *)from;
+#endif
+}
+/* Starts copying the lane's part of a block. */
+template <int TYPE> __device__ __forceinline__ void block_copy(uint32_t *to, const uint8_t *block) {
+    const int t = threadIdx.x % 4;
+    copy_word(to + 4 * 32, block);
+    if (TYPE == TYPE_F4G64)
+        copy_word(to + 5 * 32, block + 4);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const uint8_t *codes =
+            TYPE == TYPE_F8G64 ? block + 4 + 32 * half + 8 * t : block + 8 + 16 * half + 8 * (t % 2);
+        copy_word(to + 2 * half * 32, codes);
+        copy_word(to + (2 * half + 1) * 32, codes + 4);
+    }
 }
 
 /* Copies 16 bytes into shared memory asynchronously, or stores zeros. */
