@@ -13,9 +13,9 @@
  * ("....q_proj.weight"), with `packed` set and without a place in a file. Its parts stay listed, with
  * `source` set. Its bytes are computed here, row by row, in a type with exactly the same values: scale *
  * (code - zero) of integer forms (for files Q4_0, Q5_0 or Q8_0, whose blocks repeat the scale of a larger
- * group, for models also blocks of whole groups; F32 if a scale is not an f16, or act-order gives neighbours
- * different scales), and for bitsandbytes, fp8 and nvfp4 the values rounded to the dtype that they compute
- * with (fp8 and nvfp4 as F32: not rounded). Read-only, for any thread. */
+ * group, for models also blocks of whole groups; F32 if f16 cannot hold a scale, or act-order gives
+ * neighbours different scales), and for bitsandbytes, fp8 and nvfp4 the values rounded to the dtype that they
+ * compute with (fp8 and nvfp4 as F32: not rounded). Read-only, for any thread. */
 #ifndef NIB_FORMATS_PACKED_MATRIX_H
 #define NIB_FORMATS_PACKED_MATRIX_H
 
@@ -57,9 +57,9 @@ static inline bool packed_is_integer(const packed_matrix *m) {
     return m->kind <= PACKED_INT8;
 }
 /* *out: the type in which a model holds it, with exactly the matrix's values: integers in S4G64, S4G128, Q4_0
- * or Q8_0, with zero points in N4G32 to N4G128, with scales that are no f16 in F8G64, else F32; the dtype of
- * bitsandbytes; MXFP4; F8G64 or F4G64, F32 for what these cannot hold. Reads scales and zeros where types of
- * tensors and the configuration are not enough to know it. */
+ * or Q8_0, with zero points in N4G32 to N4G128, with scales that f16 cannot hold in F8G64, else F32; the
+ * dtype of bitsandbytes; MXFP4; F8G64 or F4G64, F32 for what these cannot hold. Reads scales and zeros where
+ * types of tensors and the configuration are not enough to know it. */
 nib_status packed_runs_as(const container *c, const container_tensor *t, type_id *out, nib_error *err);
 /* The type that holds the values of both of these: of matrices of one form, all experts of a layer. */
 type_id packed_join(type_id a, type_id b);

@@ -51,7 +51,7 @@ int mixer_parts(mixer_kind mixer, const slot_id **out);
  * head). */
 nib_status tensors_bind(model *m, block_part part, int layer, const block *embed, bound *out, nib_error *err);
 
-/* Cuts a layer's bound weights and its shape to this rank's share (share.h); nothing happens if the model is
+/* Cuts a layer's bound weights and its shape to this rank's share (share.c); nothing happens if the model is
  * whole. NIB_E_USAGE names what cannot be cut, and why. */
 nib_status share_cut(model *m, int layer, bound *b, nib_error *err);
 

@@ -282,11 +282,10 @@ static void tell_wide(const model *m, const logger *log) {
             first = n++ == 0 ? t : first;
         }
     if (n > 0)
-        log_line(
-            log,
-            "%zu matrices are held in f32, the first is %s: no compact format has their values (act-order, "
-            "scales that no f16 is, e5m2, rows that are no whole blocks)",
-            n, first->name);
+        log_line(log,
+                 "in a run %zu matrices are held in f32, the first is %s: no compact format has their values "
+                 "(act-order, scales that f16 cannot hold, e5m2, rows that do not fill whole blocks)",
+                 n, first->name);
 }
 
 static nib_status read_model(model *m, const logger *log, nib_error *err) {

@@ -83,7 +83,7 @@ static nib_status check_kept(const job *j, nib_error *err) {
         if (of && packed_is_integer(of) && t->from == TYPE_F32)
             return nib_fail(
                 err, NIB_E_USAGE,
-                "%s: no block format stores its values exactly (act-order, scales that are not f16, or "
+                "%s: no block format stores its values exactly (act-order, scales that f16 cannot hold, or "
                 "groups that are no multiple of 32); --type f32 keeps them, another --type rounds them again",
                 t->as.name);
     }
