@@ -196,8 +196,8 @@ typedef struct nib_lanes {
 NIB_API void nib_engine_lanes(nib_engine *engine, nib_lanes *out);
 
 /* Stores what a trial run of a plan has reached, tokens of answers a second, under
- * $XDG_CACHE_HOME/nibble/trials: for this model, these caps and formats, this machine, and workloads with
- * about as many tokens. Plans of nib_plan_flows have it then. */
+ * $XDG_CACHE_HOME/nibble/trials: for this model, these caps and formats, this context and machine, and
+ * workloads with about as many tokens. Plans of nib_plan_flows have it then. */
 NIB_API nib_status nib_keep_trial(const char *model, const nib_engine_options *options,
                                   const nib_workload *work, const nib_flow *plan, double tok_s,
                                   nib_error *err);

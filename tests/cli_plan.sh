@@ -341,6 +341,12 @@ if PATH=$PATH:/sbin ldconfig -p | grep -q libClp.so.1; then
     check "a frontier of no workload exits 2" [ $code = 2 ]
     run plan "$model" --ram 24M --workload 300x100x200 -c 448 --scratch "$tmp/scratch" --json
     check "keys and values may be on the disk" true_that 'd["shares"]["kv"]["disk"] > 0 and d["shares"]["weights"]["disk"] > 0.99'
+    on_disk=$(json 'd["schedule"]["block"]')
+    for cap in 1M 8M; do
+        run plan "$model" --ram 24M --workload 300x100x200 -c 448 --packed-cache off --disk $cap --json
+        disk=$(json 'd["shares"]["kv"]["disk"] * d["schedule"]["block"]')
+        check "within a disk of $cap" true_that "$disk < $on_disk * 0.6"
+    done
     run plan synth:opt-175b --backend cuda --vram 16G --ram 110G --workload 512x32x1000 --json
     check "175b is planned in seconds" true_that 'd["search"]["seconds"] + d["bound"]["search"]["seconds"] < 5'
     check "its keys and values have homes" true_that 'd["bound"]["shares"]["kv"]["ram"] + d["bound"]["shares"]["kv"]["disk"] > 0'

@@ -69,7 +69,8 @@ bool path_is_dir(const char *path); /* follows symbolic links */
 bool path_exists(const char *path);
 /* Makes the missing parent folders of `path`. */
 nib_status path_make_folders(const char *path, nib_error *err);
-/* Bytes that may be written there while a tenth of the file system stays free; 0: unknown. */
+/* Bytes that may be written there, or in its nearest existing parent, while a tenth of the file system stays
+ * free; 0: unknown. */
 uint64_t path_disk_left(const char *folder);
 char *path_join(const char *folder, const char *name); /* caller frees with mem_free; NULL: no memory */
 /* $XDG_CACHE_HOME/nibble, $XDG_DATA_HOME/nibble, $XDG_STATE_HOME/nibble with the standard fallbacks; caller

@@ -22,7 +22,16 @@ bool path_exists(const char *path) {
 
 uint64_t path_disk_left(const char *folder) {
     struct statvfs v;
-    if (statvfs(folder, &v))
+    char *at = mem_strdup(folder), *slash;
+    int code = at ? statvfs(at, &v) : -1;
+    while (code && at && (slash = strrchr(at, '/'))) {
+        *slash = 0;
+        code = statvfs(*at ? at : "/", &v);
+    }
+    if (code && at) /* it is relative, and missing */
+        code = statvfs(".", &v);
+    mem_free(at);
+    if (code)
         return 0;
     const uint64_t left = (uint64_t)v.f_bavail * v.f_frsize, tenth = (uint64_t)v.f_blocks * v.f_frsize / 10;
     return left > tenth ? left - tenth : 0;

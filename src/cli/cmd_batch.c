@@ -43,6 +43,7 @@ typedef struct batch_run {
     size_t n_plan;
     int schedule; /* a nib_schedule */
     bench_lanes lanes;
+    bool summed; /* the summary was printed */
 } batch_run;
 
 /* ---- all lines ---- */
@@ -89,11 +90,12 @@ static nib_status answer_lines(batch_run *b, int64_t most, nib_error *err) {
     server *s = b->serve.server;
     const int64_t before = batch_file_done(&b->work) - b->work.n_kept;
     while (!cli_interrupted()) {
-        const int64_t left = most - (batch_file_done(&b->work) - b->work.n_kept - before);
+        const int64_t done = batch_file_done(&b->work) - b->work.n_kept - before;
+        const int64_t left = NUM_MAX(most - done, (int64_t)0); /* lines that are no requests go beyond it */
         NIB_TRY(batch_file_ask(&b->work, s, (size_t)NUM_MIN(2 * (int64_t)b->serve.n_sequence, left), err));
         if (server_n_answer(s) > 0)
             server_compute(s, &host);
-        else if (b->work.ended || (left <= 0 && b->work.n_asked == 0))
+        else if (b->work.ended || (left == 0 && b->work.n_asked == 0))
             break;
         else if (b->work.waits)
             cli_wait_input(b->work.in.fd, -1);
@@ -192,7 +194,8 @@ static int open_files(batch_run *b) {
  * longer than that takes, and the caps have room for it. */
 static bool is_worth_measuring(const batch_run *b) {
     enum { LONG = 120 };
-    const uint64_t held = UINT64_C(2) << 30, ram = b->args->ram, vram = b->args->vram;
+    const uint64_t held = UINT64_C(2) << 30; /* the measurement keeps about 1 GiB of RAM */
+    const uint64_t ram = b->args->ram, vram = b->args->vram;
     return b->flow.guessed && b->flow.seconds > LONG && (ram == NIB_AUTO || ram > 2 * held) &&
            (vram == NIB_AUTO || vram > 2 * held);
 }
@@ -248,6 +251,9 @@ static int plan_work(batch_run *b) {
         if (code)
             return code;
     }
+    if (args->max_latency > 0 && b->n_plan == 0)
+        return cli_usage_error("--max-latency needs a plan: a file of requests as input, and no --parallel, "
+                               "--cache-size, --plan, --draft-model, --devices or --hosts");
     if (b->flow.tok_s > 0)
         cli_note(args,
                  "nibble: plan for %lld requests of %.0f + %.0f tokens: %lld together, %.1f tok/s, %s binds",
@@ -338,19 +344,26 @@ static void add_engine(batch_run *b, nib_engine *engine, json_t *summary) {
     json_object_set_new(summary, "memory", memory_json(engine));
 }
 
-static int finish(batch_run *b, nib_engine *engine, nib_status status, nib_error *err) {
+/* Says what a run has done. Returns its document, or NULL. engine NULL: none is open. */
+static json_t *sum_up(batch_run *b, nib_engine *engine, bool whole) {
     const double seconds = time_now() - b->begun;
-    nib_error closing;
-    if (batch_output_close(&b->work.out, &closing) && status == NIB_OK) {
-        *err = closing;
-        status = closing.status;
-    }
-    say_summary(b, seconds, status == NIB_OK);
+    b->summed = true;
+    say_summary(b, seconds, whole);
     if (b->args->verbose && engine)
         cli_print_memory(b->args, engine, stderr);
     json_t *summary = b->args->json ? summary_json(b, seconds) : NULL;
     if (summary && engine)
         add_engine(b, engine, summary);
+    return summary;
+}
+
+static int finish(batch_run *b, nib_engine *engine, nib_status status, nib_error *err) {
+    nib_error closing;
+    if (batch_output_close(&b->work.out, &closing) && status == NIB_OK) {
+        *err = closing;
+        status = closing.status;
+    }
+    json_t *summary = sum_up(b, engine, status == NIB_OK);
     if (status == NIB_OK)
         return summary ? cli_write_json(summary, b->args) : 0;
     cli_made(summary);
@@ -379,37 +392,56 @@ static bool is_worth_trying(const batch_run *b, size_t n) {
     return n > 1 && b->flow.seconds > LONG && lines * SHARE <= b->work.n_line - (int64_t)b->work.keys.n;
 }
 
-/* Answers some lines by a plan, and sets what it reaches. If opening engines for n plans would take much of
- * the job's time, it only opens this one. Returns an exit code. */
-static int try_plan(batch_run *b, nib_flow *plan, size_t n, nib_engine **opened) {
+/* Opens an engine for a plan. If opening those of n plans would take much of the job's time, *opened is this
+ * one, which is not begun; n 0: it never does. Returns an exit code. */
+static int open_plan(batch_run *b, size_t n, nib_engine **opened) {
     enum { SHARE = 20 };
     nib_engine *engine = NULL;
     nib_error err;
-    const double opens = time_now();
-    serve_follow(&b->serve, &b->lengths, plan);
+    const double begun = time_now();
     int code = open_server(b);
     if (!code)
         code = serve_open_first(&b->serve, &engine);
-    if (!code && (time_now() - opens) * (double)n * SHARE > b->flow.seconds) {
+    if (!code && (time_now() - begun) * (double)n * SHARE > b->flow.seconds)
         *opened = engine;
+    else if (!code && server_begin(b->serve.server, engine, b->serve.n_sequence, &err))
+        code = cli_fail(&err);
+    return code;
+}
+
+/* Answers some lines by plan i of n, and sets what it reaches, or 0 if it is not the first and cannot be
+ * opened. *opened: the engine of the first, if opening takes so long that none is tried. Returns an exit
+ * code.
+ */
+static int try_plan(batch_run *b, size_t i, size_t n, nib_engine **opened) {
+    nib_flow *plan = &b->plans[i];
+    nib_error err;
+    plan->measured_tok_s = 0;
+    serve_follow(&b->serve, &b->lengths, plan);
+    int code = open_plan(b, i == 0 ? n : 0, opened);
+    if (*opened)
         return 0;
+    if (!code) {
+        const uint64_t before = b->work.n_predicted;
+        const double begun = time_now();
+        b->begun = b->begun > 0 ? b->begun : begun;
+        b->work.max_in_row = 2 * b->serve.n_sequence;
+        const nib_status status = answer_lines(b, TRIAL_ROUNDS * plan->n_sequence, &err);
+        if (status != NIB_OK)
+            code = finish(b, NULL, status, &err);
+        plan->measured_tok_s = (double)(b->work.n_predicted - before) / (time_now() - begun);
+    } else if (i > 0 && !cli_interrupted()) {
+        cli_note(b->args, "nibble: no trial run of %lld together", (long long)plan->n_sequence);
+        code = 0;
     }
-    if (!code && server_begin(b->serve.server, engine, b->serve.n_sequence, &err))
-        code = cli_fail(&err);
-    const uint64_t before = b->work.n_predicted;
-    const double begun = time_now();
-    b->begun = b->begun > 0 ? b->begun : begun;
-    b->work.max_in_row = 2 * b->serve.n_sequence;
-    if (!code && answer_lines(b, TRIAL_ROUNDS * plan->n_sequence, &err))
-        code = cli_fail(&err);
-    plan->measured_tok_s = (double)(b->work.n_predicted - before) / (time_now() - begun);
     server_close(b->serve.server);
     b->serve.server = NULL;
     return code;
 }
 
-/* Of plans that are expected to be about as fast, the one stays that is. Trial runs are kept for the next
- * time; their answers count. *opened: the engine of the first plan, if none was tried. */
+/* Tries the plans that are expected to be nearly as fast as the first, and follows the one that is fastest
+ * when measured. Trial runs are kept for the next time; their answers count. *opened: the engine of the first
+ * plan, if none was tried. */
 static int try_plans(batch_run *b, nib_engine **opened) {
     const size_t n = n_near(b);
     size_t n_known = 0, best = 0;
@@ -419,15 +451,15 @@ static int try_plans(batch_run *b, nib_engine **opened) {
     if (n_known < n && !is_worth_trying(b, n))
         return 0;
     for (size_t i = 0; i < n && n_known < n && !code; i++) {
-        code = try_plan(b, &b->plans[i], n, opened);
+        code = try_plan(b, i, n, opened);
         if (*opened)
             return 0;
-        if (!code)
+        if (!code && b->plans[i].measured_tok_s > 0)
             serve_keep_trial(&b->serve, &b->lengths, &b->plans[i], b->plans[i].measured_tok_s);
     }
     for (size_t i = 0; i < n && !code; i++) {
         best = b->plans[i].measured_tok_s > b->plans[best].measured_tok_s ? i : best;
-        if (b->args->verbose)
+        if (b->args->verbose && b->plans[i].measured_tok_s > 0)
             cli_note(b->args, "nibble: a trial run of %lld together%s: %.1f tok/s%s",
                      (long long)b->plans[i].n_sequence,
                      b->plans[i].kv_on_disk ? ", keys and values on the disk" : "",
@@ -456,7 +488,7 @@ static int run(cli_args *args) {
         code = open_files(&b);
     if (!code)
         code = plan_work(&b);
-    if (!code && b.n_plan > 0)
+    if (!code && b.n_plan > 0 && b.schedule == NIB_SCHEDULE_REFILL) /* which plans expect */
         code = try_plans(&b, &engine);
     if (!code && !engine)
         code = open_server(&b);
@@ -466,6 +498,8 @@ static int run(cli_args *args) {
         code = serve_open_first(&b.serve, &engine);
     if (!code)
         code = answer(&b, engine);
+    if (code && b.begun > 0 && !b.summed) /* trial runs have answered lines */
+        cli_made(sum_up(&b, NULL, false));
     server_close(b.serve.server);
     nib_engine_close(b.serve.draft);
     serve_forget(&b.serve);

@@ -78,12 +78,13 @@ static char *path_of_trials(const engine_core *e, const nib_workload *w) {
     machine_detect(&here);
     if (container_content_key(e->container, content, &why) != NIB_OK)
         return NULL;
-    return trials_path(json_pack("{s:s, s:o, s:s, s:i, s:i, s:[I, I, I], s:i, s:i}", "content", content,
-                                 "machine", profile_machine_key(&here), "backend", e->kind->name, "threads",
-                                 e->resolved.n_thread, "kv", e->requested.kv_type, "caps",
+    return trials_path(json_pack("{s:s, s:o, s:s, s:i, s:i, s:[I, I, I], s:i, s:I, s:i, s:i}", "content",
+                                 content, "machine", profile_machine_key(&here), "backend", e->kind->name,
+                                 "threads", e->resolved.n_thread, "kv", e->requested.kv_type, "caps",
                                  (json_int_t)(e->resolved.cap[NIB_TIER_RAM] >> CAP_BITS),
                                  (json_int_t)(e->resolved.cap[NIB_TIER_VRAM] >> CAP_BITS),
-                                 (json_int_t)(e->resolved.cap[NIB_TIER_DISK] >> CAP_BITS), "prompt",
+                                 (json_int_t)(e->resolved.cap[NIB_TIER_DISK] >> CAP_BITS), "activation",
+                                 e->requested.activation, "ctx", (json_int_t)e->requested.n_ctx, "prompt",
                                  (int)lround(log2(w->n_prompt)), "gen", (int)lround(log2(w->n_gen))));
 }
 

@@ -367,13 +367,17 @@ static bool fits_with(const engine_core *e, const pager_need *need, int on_disk,
                  : sizes_min(&with, need, session, n_pass, n_cell) <= sizes_free_ram(e);
 }
 
+bool sizes_may_use_disk(const engine_core *e) {
+    return e->kind->has_disk && engine_has_disk(e) && !e->stage_end;
+}
+
 /* A requested context that does not fit RAM, even with all weights streamed, has keys and values on the disk,
  * if files there were asked for. A pass reads all of a weight, and of a context only what is written so far:
  * so they leave RAM first, of as few layers as the weights then fit with, or of all. */
 static void resolve_disk(engine_core *e) {
     settings *s = &e->resolved;
     s->formats.on_disk = 0;
-    if (!e->kind->has_disk || !engine_has_disk(e) || e->stage_end) /* ranks keep alike positions */
+    if (!sizes_may_use_disk(e))
         return;
     s->formats.on_disk = NUM_MIN(e->requested.kv_on_disk, kv_paging_max_on_disk(e->layout, s->formats));
     if (s->formats.on_disk || s->cap[NIB_TIER_RAM] == NIB_AUTO)

@@ -23,6 +23,10 @@ int64_t sizes_logits_rows(const engine_core *e);
 /* Whether the cap on RAM holds all weights and the requested or usual context beside `more` bytes. */
 bool sizes_hold_all(engine_core *e, uint64_t more);
 
+/* Whether keys and values may be on the disk: the back end can, files there were asked for, and no ranks must
+ * have alike positions. */
+bool sizes_may_use_disk(const engine_core *e);
+
 /* ---- under the cap, for head.c ---- */
 /* Free bytes under the cap on RAM, also where the ledger has no cap because only a plan is made. */
 uint64_t sizes_free_ram(const engine_core *e);

@@ -123,7 +123,7 @@ typedef struct flow_space {
 /* The fastest of all numbers of rows, with c's others. *n_solved (may be NULL): programs that were solved. */
 nib_status flow_search(const flow_case *c, const flow_space *space, flow_answer *out, int *n_solved,
                        nib_error *err);
-/* Calls `each` for every feasible numbers of rows; ties are not broken. */
+/* Calls `each` for every pair of batch and n_batch that is feasible. Of equal shares any may be reported. */
 typedef void (*flow_each)(void *user, const flow_case *c, const flow_answer *a);
 nib_status flow_enumerate(const flow_case *c, const flow_space *space, flow_each each, void *user,
                           int *n_solved, nib_error *err);

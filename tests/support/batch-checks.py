@@ -310,7 +310,7 @@ def check_trials():
     answered once, and the next such job knows what the plans have reached."""
     n = 4000
     body = {"prompt": "a b", "max_tokens": 4000, "grammar": 'root ::= "a"'}
-    write("tried", (request(f"{i}", body) for i in range(n)))
+    write("tried", ["nonsense", *(request(f"{i}", body) for i in range(n))])  # a line that is none does not lengthen a trial
     for i, earlier in enumerate((False, True)):
         code, _, err = run("tried", f"tried-out-{i}", "-v", "--ram", "200M")
         if "plan for" not in err:
@@ -318,9 +318,21 @@ def check_trials():
             return
         trials = [line for line in err.splitlines() if "a trial run of" in line]
         check("trial runs of several plans", len(trials) > 1 and all(line.endswith(", earlier") == earlier for line in trials), err)
-        answers = by_id(read(f"tried-out-{i}"))
-        check("their answers count", code == 0 and len(answers) == n == len(read(f"tried-out-{i}")), code)
-    lanes = [lane["lane"] for lane in summary("tried", "tried-out-0")["lanes"]]
+        answers = by_id(line for line in read(f"tried-out-{i}") if line["response"])
+        check("their answers count", code == 1 and len(answers) == n == len(read(f"tried-out-{i}")) - 1, code)
+    _, _, err = run("tried", "tried-out-2", "-v", "--ram", "200M", "--schedule", "row")
+    check("none for another schedule", "plan for" in err and "a trial run of" not in err, err)
+    child = start("tried", "tried-out-3", "--ram", "200M", env={**os.environ, "XDG_CACHE_HOME": os.path.abspath("untried")})
+    last = time.time() + WAITS_S
+    while time.time() < last and (not os.path.exists("tried-out-3") or bytes_of("tried-out-3").count(b"\n") < 2):
+        time.sleep(0.002)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=WAITS_S)
+    check("an interrupted one has a summary", child.returncode == 130 and "lines answered" in err and "the same command continues" in err, err)
+    for options in (("--parallel", "2"), ("--devices", "cpu,cpu")):
+        code, _, err = run("tried", "none.out", "--max-latency", "5", *options)
+        check(f"a latency without a plan exits 2 ({options[0]})", code == 2 and "--max-latency needs a plan" in err, (code, err))
+    lanes = [lane["lane"] for lane in summary("tried", "tried-out-0", code=1)["lanes"]]
     check("lanes", lanes == ["load weights", "load cache", "load stream", "store cache", "compute"], lanes)
 
 

@@ -24,11 +24,9 @@ enum {
 /* Bytes of all texts in a value; an integer of an array is a token. */
 static size_t text_bytes(const json_t *v) {
     size_t n = json_is_string(v) ? json_string_length(v) : 0, i;
-    if (json_is_integer(v))
-        return TOKEN_BYTES;
     const char *key;
     const json_t *each;
-    json_array_foreach(v, i, each) n += text_bytes(each);
+    json_array_foreach(v, i, each) n += json_is_integer(each) ? TOKEN_BYTES : text_bytes(each);
     json_object_foreach((json_t *)(uintptr_t)v, key, each) n += text_bytes(each);
     return n;
 }

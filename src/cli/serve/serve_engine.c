@@ -121,17 +121,15 @@ static nib_status fit_sessions(const serve_job *job, const char *model, nib_engi
     return status == NIB_E_NOMEM ? status : NIB_OK;
 }
 
-/* The options of plans for requests; false: opening says what is wrong. */
-static bool plan_options(const serve_job *job, nib_engine_options *o) {
+/* The options of plans for requests. Returns an exit code. */
+static int plan_options(const serve_job *job, nib_engine_options *o) {
     cli_engine_options(job->args, o);
-    if (serve_engine_ram(job->args, job->kept_bytes + job_line_bytes(job), &o->ram) ||
-        cli_named_options(job->args, o))
-        return false;
+    const int code = serve_engine_ram(job->args, job->kept_bytes + job_line_bytes(job), &o->ram);
     o->n_session = 1;
     o->grammar = true;
     o->progress = NULL;
     o->log = NULL;
-    return true;
+    return code ? code : cli_named_options(job->args, o);
 }
 
 int serve_plan(serve_job *job, const nib_workload *work, nib_flow *out, size_t max, size_t *n) {
@@ -139,9 +137,12 @@ int serve_plan(serve_job *job, const nib_workload *work, nib_flow *out, size_t m
     nib_engine_options o;
     nib_error err;
     *n = 0;
-    if (args->parallel || args->cache_size || args->plan || args->draft_model || !args->model ||
-        !plan_options(job, &o))
+    if (args->parallel || args->cache_size || args->plan || args->draft_model || args->devices ||
+        args->hosts || !args->model)
         return 0;
+    const int code = plan_options(job, &o);
+    if (code)
+        return code;
     if (nib_plan_flows(args->model, &o, work, NIB_FLOWS_FASTEST, out, max, n, &err) == NIB_OK)
         return 0;
     *n = 0;
@@ -161,7 +162,7 @@ void serve_follow(serve_job *job, const nib_workload *work, const nib_flow *plan
 void serve_keep_trial(serve_job *job, const nib_workload *work, const nib_flow *plan, double tok_s) {
     nib_engine_options o;
     nib_error why;
-    if (plan_options(job, &o) && nib_keep_trial(job->args->model, &o, work, plan, tok_s, &why))
+    if (!plan_options(job, &o) && nib_keep_trial(job->args->model, &o, work, plan, tok_s, &why))
         cli_note(job->args, "nibble: the trial is not kept: %s", why.message);
 }
 

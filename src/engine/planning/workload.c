@@ -8,6 +8,7 @@
  * their incomplete pages stay in RAM. */
 #include "engine/planning/planning.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "engine/packed_folder.h"
@@ -41,6 +42,10 @@ typedef struct facts {
     bool attends;        /* the processor attends to those: it is faster than the link */
     int n_disk;          /* layers whose keys and values may be on the disk; 0: none */
     double stage;        /* bytes in RAM that this needs */
+    double disk;         /* bytes on the disk for them */
+    double disk_page;    /* bytes on it of a page of all these layers */
+    int64_t n_page;      /* pages of a sequence */
+    int64_t n_context;   /* pages of a context: a batch reserves whole ones */
     bool guessed;        /* some of the rates were not measured */
     bool bound;          /* homes that this build cannot have count too */
 } facts;
@@ -99,20 +104,34 @@ static double or_zero(double a, double b) {
     return a > b ? a - b : 0;
 }
 
+/* Bytes on the disk under its cap, or those that are free, beside the packed file that may be written. */
+static double disk_for_kv(const planning *f, const engine_core *e, const facts *x) {
+    const double weights = f->q.packed ? x->shape.weights * x->shape.n_layer : 0;
+    const uint64_t cap = f->q.cap[NIB_TIER_DISK];
+    char *folder = engine_disk_folder(e, "kv");
+    const double left = (double)(cap != NIB_AUTO ? cap : folder ? path_disk_left(folder) : 0);
+    mem_free(folder);
+    return weights < left ? left - weights : left; /* a file that does not fit is not written */
+}
+
 /* Whether keys and values may be on the disk, and what is in RAM then. */
 static nib_status set_disk(const planning *f, const engine_core *e, const nib_workload *w, facts *out,
                            nib_error *err) {
     engine_core with = *e;
     const int most = kv_paging_max_on_disk(e->layout, e->resolved.formats);
-    const int64_t n_page = num_div_up((int64_t)longest(w), KV_BLOCK);
-    uint64_t kept;
-    if (!e->kind->has_disk || !engine_has_disk(e) || e->stage_end || most < model_n_kv_layer(e->m))
+    uint64_t kept, page;
+    if (!sizes_may_use_disk(e) || most < model_n_kv_layer(e->m))
         return NIB_OK;
     with.resolved.formats.on_disk = most;
     with.resolved.n_sequence = FEW;
     const uint64_t bytes = sizes_pass_bytes(&with, f->base.n_pass, f->base.n_cell);
     out->stage = or_zero((double)bytes, (double)sizes_pass_bytes(e, f->base.n_pass, f->base.n_cell));
-    NIB_TRY(kv_tables_bytes(e->layout, with.resolved.formats, false, 1, n_page, &kept, err));
+    out->n_page = num_div_up((int64_t)longest(w), KV_BLOCK);
+    out->n_context = kv_table_pages(with.resolved.formats, f->q.n_ctx);
+    NIB_TRY(kv_tables_bytes(e->layout, with.resolved.formats, false, 1, out->n_page, &kept, err));
+    NIB_TRY(kv_tables_on_disk(e->layout, with.resolved.formats, 1, &page, err));
+    out->disk_page = (double)page;
+    out->disk = disk_for_kv(f, e, out);
     out->shape.kv_kept = ((double)kept + (double)f->q.session) / out->sequence;
     out->n_disk = most;
     return NIB_OK;
@@ -176,6 +195,11 @@ static int64_t pass_rows(const nib_workload *w, int64_t n_sequence) {
     return NUM_MIN(num_round_up(rows, (int64_t)FEW), (int64_t)MAX_PASS);
 }
 
+/* Layers with their keys and values on the disk. */
+static int disk_layers(const facts *x, const flow_answer *a) {
+    return x->bound ? 0 : (int)ceil(a->share[FLOW_CN] * x->n_disk - 1e-6);
+}
+
 static void write_down(const facts *x, const nib_workload *w, const flow_answer *a, nib_flow *out) {
     const double most = NUM_MIN((double)a->batch * a->n_batch, (double)w->n_request);
     const bool gpu = x->on_gpu;
@@ -188,8 +212,7 @@ static void write_down(const facts *x, const nib_workload *w, const flow_answer 
     out->stream = shares_of(a, FLOW_HG, gpu);
     out->host_attends = gpu && x->c.host_attends && a->share[FLOW_CG] < 1;
     out->guessed = x->guessed;
-    if (!x->bound)
-        out->kv_on_disk = (int32_t)ceil(a->share[FLOW_CN] * x->n_disk - 1e-6);
+    out->kv_on_disk = disk_layers(x, a);
     out->tok_s = a->tok_s;
     out->latency_s = a->prompt_s + a->token_s;
     out->seconds = (double)w->n_request * w->n_gen / a->tok_s;
@@ -221,6 +244,7 @@ typedef struct found {
 typedef struct all_found {
     found *list;
     size_t n, max;
+    const facts *x;
     variant v;
     int64_t n_request;
     double least_s; /* the shortest latency of all */
@@ -228,9 +252,19 @@ typedef struct all_found {
     bool full;      /* no memory for one more */
 } all_found;
 
+/* Whether the disk holds the plan's part of so many sequences. */
+static bool fits_disk(const facts *x, const flow_answer *a, int64_t n_sequence) {
+    const int n = disk_layers(x, a);
+    return n == 0 || (double)num_round_up(n_sequence * x->n_page, x->n_context) * x->disk_page * n <=
+                         x->disk * x->n_disk;
+}
+
 static void list_one(void *user, const flow_case *c, const flow_answer *a) {
     all_found *all = user;
     const double latency = a->prompt_s + a->token_s;
+    const int64_t n_sequence = NUM_MIN((int64_t)c->batch * c->n_batch, all->n_request);
+    if (!fits_disk(all->x, a, n_sequence))
+        return;
     all->least_s = all->least_s > 0 ? NUM_MIN(all->least_s, latency) : latency;
     if (all->most_s > 0 && latency > all->most_s)
         return;
@@ -241,7 +275,7 @@ static void list_one(void *user, const flow_case *c, const flow_answer *a) {
     all->list[all->n++] = (found){.v = all->v,
                                   .batch = c->batch,
                                   .n_batch = c->n_batch,
-                                  .n_sequence = NUM_MIN((int64_t)c->batch * c->n_batch, all->n_request),
+                                  .n_sequence = n_sequence,
                                   .tok_s = a->tok_s,
                                   .latency_s = latency};
 }
@@ -334,7 +368,7 @@ static nib_status write_all(facts *x, const nib_workload *w, const found *list, 
 
 static nib_status search(facts *x, const nib_workload *w, const flows_wanted *f, nib_error *err) {
     const double begun = time_now();
-    all_found all = {.n_request = w->n_request, .most_s = w->max_latency_s};
+    all_found all = {.x = x, .n_request = w->n_request, .most_s = w->max_latency_s};
     int n_program = 0;
     memset(f->out, 0, f->max * sizeof *f->out);
     nib_status status = list_all(x, w, &all, &n_program, err);
