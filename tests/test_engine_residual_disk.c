@@ -227,7 +227,7 @@ static nib_status live(void *user, nib_error *err) {
     nib_result result;
     (void)user;
     o.n_batch = 4;
-    o.ram += SANITIZED ? 16 << 20 : 0; /* freed memory that the sanitizer keeps */
+    o.ram += SANITIZED ? 32 << 20 : 0; /* freed memory that the sanitizer keeps */
     const nib_status status = engine_life(small.coarse, &o, NULL, 2, &result, err);
     nib_result_clear(&result);
     return status;

@@ -126,7 +126,7 @@ static nib_status parse_key(const char *word, size_t n, cluster_place *to, nib_e
     for (size_t i = 0; is && i < NUM_COUNT(known); i++) {
         if (strlen(known[i].key) != n_key || memcmp(known[i].key, word, n_key) != 0)
             continue;
-        if (known[i].cap)
+        if (!known[i].text)
             return parse_cap(is + 1, n_value, "ram=16G", known[i].cap, err);
         NIB_TRY(take_text(is + 1, n_value, "a path", known[i].text, CLUSTER_PATH, err));
         if (known[i].text == to->program && !is_plain(to->program, n_value))

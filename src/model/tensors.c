@@ -162,7 +162,7 @@ static nib_status packed_pieces_type(const binder *b, weight *w, nib_error *err)
             continue;
         if (t->packed == NULL)
             return nib_fail(err, NIB_E_MODEL, "tensor %s: expected it packed as '%s' is, found %s", t->name,
-                            w->pieces[0].tensor->name, type_get(t->type)->name);
+                            last ? last->name : t->name, type_get(t->type)->name);
         if (!b->of_router)
             NIB_TRY(packed_runs_as(b->m->c, t, &type, err));
         w->type = last == NULL ? type : packed_join(type, w->type);
