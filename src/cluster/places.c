@@ -112,24 +112,30 @@ static nib_status take_text(const char *text, size_t n, const char *what, char *
     return NIB_OK;
 }
 
+static bool is_key(const char *key, const char *word, size_t n) {
+    return strlen(key) == n && memcmp(key, word, n) == 0;
+}
+
 /* Reads KEY=VALUE. */
 static nib_status parse_key(const char *word, size_t n, cluster_place *to, nib_error *err) {
     const char *is = memchr(word, '=', n);
     const size_t n_key = is ? (size_t)(is - word) : n, n_value = n - n_key - 1;
-    struct {
+    const struct {
         const char *key;
-        uint64_t *cap;
-        char *text;
-    } const known[] = {{"ram", &to->ram, NULL},        {"vram", &to->vram, NULL},
-                       {"disk", &to->disk, NULL},      {"model", NULL, to->model},
-                       {"program", NULL, to->program}, {"rates", NULL, to->rates}};
-    for (size_t i = 0; is && i < NUM_COUNT(known); i++) {
-        if (strlen(known[i].key) != n_key || memcmp(known[i].key, word, n_key) != 0)
+        uint64_t *to;
+    } caps[] = {{"ram", &to->ram}, {"vram", &to->vram}, {"disk", &to->disk}};
+    const struct {
+        const char *key;
+        char *to;
+    } texts[] = {{"model", to->model}, {"program", to->program}, {"rates", to->rates}};
+    for (size_t i = 0; is && i < NUM_COUNT(caps); i++)
+        if (is_key(caps[i].key, word, n_key))
+            return parse_cap(is + 1, n_value, "ram=16G", caps[i].to, err);
+    for (size_t i = 0; is && i < NUM_COUNT(texts); i++) {
+        if (!is_key(texts[i].key, word, n_key))
             continue;
-        if (!known[i].text)
-            return parse_cap(is + 1, n_value, "ram=16G", known[i].cap, err);
-        NIB_TRY(take_text(is + 1, n_value, "a path", known[i].text, CLUSTER_PATH, err));
-        if (known[i].text == to->program && !is_plain(to->program, n_value))
+        NIB_TRY(take_text(is + 1, n_value, "a path", texts[i].to, CLUSTER_PATH, err));
+        if (texts[i].to == to->program && !is_plain(to->program, n_value))
             return nib_fail(err, NIB_E_USAGE,
                             "expected a program's path without characters that shells read, found '%.64s'",
                             to->program);
