@@ -277,19 +277,20 @@ static void record_sample(const chain *c, int64_t n_row) {
     OK(cuda->sample(&sample, stream));
 }
 
+static void record_embed(const chain *c, int64_t n_row) {
+    const int64_t d = c->s.d_model;
+    OK(cuda->embed(
+        &(cuda_embed){
+            .w = c->embed, .row = c->token, .n = d, .factor = 1.0f, .out = c->x, .ldo = d, .n_row = n_row},
+        stream));
+}
+
 static void record_token(const chain *c, int what, int64_t n_row) {
     const shape *s = &c->s;
     const int64_t nq = s->n_head * s->d_head, nk = s->n_kv * s->d_head, ld = nq + 2 * nk, d = s->d_model;
     const bool batch = what & BATCH;
     if (what & ENDS)
-        OK(cuda->embed(&(cuda_embed){.w = c->embed,
-                                     .row = c->token,
-                                     .n = d,
-                                     .factor = 1.0f,
-                                     .out = c->x,
-                                     .ldo = d,
-                                     .n_row = n_row},
-                       stream));
+        record_embed(c, n_row);
     for (int64_t l = 0; l < s->n_layer; l++) {
         const layer *y = &c->layers[l];
         if (what & PRODUCTS)

@@ -1,6 +1,5 @@
 """Batches on several ranks: the answers of one process; a killed rank ends the run with a clear error, and the same
 command continues. cluster-checks.py NIBBLE MODEL FOLDER DEVICES [OPTION...]: DEVICES are the most ranks"""
-import json
 import os
 import signal
 import subprocess
@@ -8,6 +7,7 @@ import sys
 import threading
 import time
 
+from batch_lines import answers, line
 from server import Server
 
 nibble, model, folder, most = sys.argv[1:5]
@@ -23,18 +23,6 @@ def check(name, well, why=""):
     if not well:
         failed = True
         print("    " + str(why)[-800:])
-
-
-def line(i):
-    text = "the same beginning, longer than a page of positions: every rank shares its pages " * (i % 2) + "and %d" % i
-    return json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/completions",
-                       "body": {"prompt": text, "max_tokens": 4 + i, "temperature": 0.7 * (i % 3), "seed": i,
-                                "ignore_eos": True}}) + "\n"
-
-
-def answers(path):
-    with open(path) as f:
-        return {d["custom_id"]: d["response"]["body"]["choices"][0]["text"] for d in map(json.loads, f)}
 
 
 def batch(out, devices, *more, **how):

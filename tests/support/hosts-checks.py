@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 
+from batch_lines import answers, line
 from network import Network
 
 nibble, tests, folder, prefix = sys.argv[1:5] if sys.argv[1] != "fake" else [""] * 4
@@ -57,18 +58,6 @@ def tokens(*more):
     p = start("run", dense, "--tokens", "5,6,7", "-n", "12", "--temp", "0", "--ignore-eos", "-q", *more)
     out, said = p.communicate()
     return p.returncode, out, said
-
-
-def line(i):
-    text = "the same beginning, longer than a page of positions: every rank shares its pages " * (i % 2) + "and %d" % i
-    return json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/completions",
-                       "body": {"prompt": text, "max_tokens": 4 + i, "temperature": 0.7 * (i % 3), "seed": i,
-                                "ignore_eos": True}}) + "\n"
-
-
-def answers(path):
-    with open(path) as f:
-        return {d["custom_id"]: d["response"]["body"]["choices"][0]["text"] for d in map(json.loads, f)}
 
 
 def batch(out, *more, **how):
