@@ -93,6 +93,9 @@ typedef uint64_t (*nib_cap_fn)(void *user, uint64_t ram);
 #define NIB_CTX_WHOLE                                                                                        \
     (-1) /* for n_ctx: the trained context, or as much of it as memory holds, which is logged */
 
+/* Formats of weights: those that make one sequence fastest, the file's own, or the fewest bytes. */
+typedef enum nib_weights { NIB_WEIGHTS_FASTEST, NIB_WEIGHTS_FILE, NIB_WEIGHTS_FEWEST } nib_weights;
+
 /* How a plan is chosen among those that fit the caps. */
 typedef struct nib_plan_options {
     const char *quality;     /* bound on the loss: lossless, high, balanced, small; NULL: the file's formats
@@ -101,6 +104,8 @@ typedef struct nib_plan_options {
                                 `quality` at most 1 nat a token; 0: the least time for the workload */
     char mode;               /* 'a': all layers; 'b': layers left out; 'c': left out, and rounded; 0: all
                                 layers, fewer where `quality` or `speed` allows the measured cost */
+    int weights;             /* with `quality`: a nib_weights */
+    double kv_loss;          /* nats of the bound of `quality` that keys and values take */
     int64_t n_prompt, n_gen; /* the workload; 0: 512 and 128, within the context */
     uint64_t ram_beside;     /* nib_plan only: RAM that the program takes itself, besides the cap `ram` of the
                                 engine. The plan names the sum as its budget */

@@ -150,6 +150,18 @@ typedef struct nib_shares {
     double vram, ram, disk;
 } nib_shares;
 
+/* Formats between which a plan for a workload chooses, where the engine's options leave it the choice: those
+ * of keys and values with NIB_KV_AUTO, those of weights with `quality` of the options' `planning`. */
+typedef struct nib_flow_format {
+    int kv_type;  /* a nib_kv_type; NIB_KV_AUTO: by layer, the fewest bytes within the loss; 0: the engine's
+                     rule */
+    int weights;  /* NIB_WEIGHTS_FILE or NIB_WEIGHTS_FEWEST */
+    double loss;  /* measured, nats a token; that of keys and values counts twice (docs/budget.md). Negative:
+                     not  measured */
+    double tok_s; /* of the fastest plan with them; 0: none, because of the loss or the caps */
+} nib_flow_format;
+enum { NIB_FLOW_FORMATS = 8, NIB_FLOW_KV_LAYERS = 1024 };
+
 /* The plan for a workload (docs/paper-flexgen.md): with what this build can do, or the bound with keys,
  * values and the residual stream on every tier. */
 typedef struct nib_flow {
@@ -164,6 +176,11 @@ typedef struct nib_flow {
     double latency_s;      /* from a prompt's beginning to its answer's end */
     double measured_tok_s; /* what a trial run has reached (nib_keep_trial); 0: none */
     int32_t kv_on_disk;    /* layers with their keys and values on the disk (nib_engine_options) */
+    nib_flow_format formats[NIB_FLOW_FORMATS]; /* what was compared */
+    int n_format, format;                      /* format: the chosen one */
+    double max_loss;                           /* bound on their loss */
+    char kv_layers[NIB_FLOW_KV_LAYERS]; /* with NIB_KV_AUTO: the formats of layers (nib_engine_options) */
+    double kv_loss;        /* the part of the loss that keys and values take (nib_plan_options) */
     char binds[24];        /* the busiest of link, disk, memory and products */
     double one_more_gb[3]; /* tokens a second that one more GiB of VRAM, RAM or disk would give */
     bool guessed;          /* rates that it stands on were not measured on this machine (nib_hardware) */

@@ -326,6 +326,8 @@ if PATH=$PATH:/sbin ldconfig -p | grep -q libClp.so.1; then
     check "part of it is streamed" true_that '0 < d["shares"]["weights"]["disk"] < 1 and d["shares"]["kv"]["ram"] == 1'
     check "the bound is no lower" true_that 'd["bound"]["predicted"]["tok_s"] >= d["predicted"]["tok_s"] * 0.999999'
     one=$(json 'd["predicted"]["tok_s"]')
+    run plan "$model" --ram 28M --workload 32x32x200 --kv auto --quality small --json
+    check "formats that nobody measured are not chosen" true_that '[(f["kv"], f["weights"], f["loss"], f["chosen"]) for f in d["formats"]] == [("f16", "file", 0, True), ("kv8", "file", None, False), ("kv4", "file", None, False)]'
     run plan "$model" --ram 28M --workload 32x32x1 --json
     check "one request alone is slower" true_that "d['predicted']['tok_s'] < $one / 4"
     run plan "$model" --ram 28M --workload 32x32x200 --frontier --json

@@ -466,8 +466,10 @@ static int make(cli_args *args, const char *name) {
         return cli_usage_error("--frontier and --max-latency plan a workload: give one with --workload");
     if (args->devices || args->hosts)
         return plan_ranks(args, name, &options);
+    options.planning = &how;
     if (args->workload)
         return workload_plan(args, name, &options);
+    options.planning = NULL;
     how.n_prompt = args->n_prompt;
     how.n_gen = args->n_gen;
     how.ram_beside = args->ram - options.ram;

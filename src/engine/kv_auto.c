@@ -3,16 +3,15 @@
 
 #include "base/mem.h"
 #include "plan/choose.h"
-#include "profile/kv_loss.h"
 
 #include <math.h>
 
 enum { N_CHOICE = 1 + KV_LOSS_FORMATS }; /* f16 first */
 
-/* Loads the model's losses. *out is cleared by the caller; without n_layer there are none. */
-static nib_status load(const engine_core *e, kv_loss *out, nib_error *err) {
+nib_status kv_auto_load(const engine_core *e, kv_loss *out, nib_error *err) {
     char content[40];
     nib_error why;
+    *out = (kv_loss){.n_layer = 0};
     NIB_TRY(container_content_key(model_container(e->m), content, err));
     char *path = kv_loss_find(content);
     if (path && kv_loss_load(path, content, out, &why) != NIB_OK)
@@ -43,7 +42,7 @@ static nib_status solve(const engine_core *e, const kv_loss *k, choose_option *o
                               .n_block = k->n_layer,
                               .max_bytes = INFINITY,
                               .max_time = INFINITY,
-                              .max_loss = KV_AUTO_LOSS / KV_AUTO_MARGIN,
+                              .max_loss = e->resolved.max_kv_loss / KV_AUTO_MARGIN,
                               .max_node = 100000};
     type_id all[N_CHOICE] = {TYPE_F16};
     choose_result found;
@@ -76,7 +75,7 @@ static nib_status choose_types(const engine_core *e, const kv_loss *k, uint8_t *
 
 nib_status kv_auto(engine_core *e, uint8_t *types, nib_error *err) {
     kv_loss measured = {0};
-    nib_status status = e->kind->one_kv_format ? NIB_OK : load(e, &measured, err);
+    nib_status status = e->kind->one_kv_format ? NIB_OK : kv_auto_load(e, &measured, err);
     if (status == NIB_OK && measured.n_layer > 0)
         status = choose_types(e, &measured, types, err);
     else if (status == NIB_OK && !e->resolved.kv_auto_said)

@@ -70,7 +70,7 @@ nib_status nib_plan(const char *name, const nib_engine_options *options, const n
 
 /* Where the trials of a workload are: those with up to about 1.4 times the tokens are one class. NULL: no
  * memory, or no cache folder. */
-static char *path_of_trials(const engine_core *e, const nib_workload *w) {
+static char *path_of_trials(const engine_core *e, const nib_workload *w, const nib_flow *flow) {
     enum { CAP_BITS = 22 /* a batch keeps some bytes a line */ };
     char content[CONTENT_KEY];
     nib_error why;
@@ -78,23 +78,35 @@ static char *path_of_trials(const engine_core *e, const nib_workload *w) {
     machine_detect(&here);
     if (container_content_key(e->container, content, &why) != NIB_OK)
         return NULL;
-    return trials_path(json_pack("{s:s, s:o, s:s, s:i, s:i, s:[I, I, I], s:i, s:I, s:i, s:i}", "content",
-                                 content, "machine", profile_machine_key(&here), "backend", e->kind->name,
-                                 "threads", e->resolved.n_thread, "kv", e->requested.kv_type, "caps",
-                                 (json_int_t)(e->resolved.cap[NIB_TIER_RAM] >> CAP_BITS),
-                                 (json_int_t)(e->resolved.cap[NIB_TIER_VRAM] >> CAP_BITS),
-                                 (json_int_t)(e->resolved.cap[NIB_TIER_DISK] >> CAP_BITS), "activation",
-                                 e->requested.activation, "ctx", (json_int_t)e->requested.n_ctx, "prompt",
-                                 (int)lround(log2(w->n_prompt)), "gen", (int)lround(log2(w->n_gen))));
+    return trials_path(json_pack(
+        "{s:s, s:o, s:s, s:i, s:i, s:s, s:i, s:[I, I, I], s:i, s:I, s:i, s:i}", "content", content, "machine",
+        profile_machine_key(&here), "backend", e->kind->name, "threads", e->resolved.n_thread, "kv",
+        flow->formats[flow->format].kv_type, "layers", flow->kv_layers, "weights",
+        flow->formats[flow->format].weights, "caps", (json_int_t)(e->resolved.cap[NIB_TIER_RAM] >> CAP_BITS),
+        (json_int_t)(e->resolved.cap[NIB_TIER_VRAM] >> CAP_BITS),
+        (json_int_t)(e->resolved.cap[NIB_TIER_DISK] >> CAP_BITS), "activation", e->requested.activation,
+        "ctx", (json_int_t)e->requested.n_ctx, "prompt", (int)lround(log2(w->n_prompt)), "gen",
+        (int)lround(log2(w->n_gen))));
+}
+
+/* Opens the core for plans of requests. Formats of keys and values that the plan chooses are f16 meanwhile.
+ */
+static nib_status open_for_flows(engine_core *e, const char *name, const nib_engine_options *options,
+                                 nib_error *err) {
+    nib_engine_options o;
+    nib_engine_options_init(&o);
+    o = options ? *options : o;
+    o.kv_type = o.kv_type == NIB_KV_AUTO ? NIB_KV_F16 : o.kv_type;
+    return open_for_plan(e, name, &o, err);
 }
 
 static nib_status plan_flows(const char *name, const nib_engine_options *options, const nib_workload *work,
                              const flows_wanted *wanted, nib_flow *bound, nib_error *err) {
     engine_core e;
-    nib_status status = open_for_plan(&e, name, options, err);
+    nib_status status = open_for_flows(&e, name, options, err);
     if (status == NIB_OK)
-        status = planning_workload(&e, work, wanted, bound, err);
-    char *path = status == NIB_OK ? path_of_trials(&e, work) : NULL;
+        status = planning_workload(&e, options ? options->kv_type : 0, work, wanted, bound, err);
+    char *path = status == NIB_OK ? path_of_trials(&e, work, wanted->out) : NULL;
     trials known = {.n = 0};
     if (path)
         trials_load(path, &known);
@@ -110,8 +122,8 @@ nib_status nib_keep_trial(const char *name, const nib_engine_options *options, c
                           const nib_flow *flow, double tok_s, nib_error *err) {
     engine_core e;
     const trial t = {flow->n_sequence, flow->kv_on_disk, tok_s};
-    nib_status status = open_for_plan(&e, name, options, err);
-    char *path = status == NIB_OK ? path_of_trials(&e, work) : NULL;
+    nib_status status = open_for_flows(&e, name, options, err);
+    char *path = status == NIB_OK ? path_of_trials(&e, work, flow) : NULL;
     if (path)
         status = trials_keep(path, &t, err);
     mem_free(path);

@@ -84,6 +84,7 @@ nib_status settings_make(settings *s, const nib_engine_options *requested, nib_e
                     .free_batch = requested->n_batch == 0,
                     .kv = requested->kv_type,
                     .kv_layers = requested->kv_layers,
+                    .max_kv_loss = KV_AUTO_LOSS,
                     .activation = requested->activation,
                     .k_chunk = requested->residual ? requested->k_chunk : 0};
     return NIB_OK;

@@ -7,6 +7,8 @@
 #include "plan/plan.h"
 #include "state/kv_formats.h"
 
+#define KV_AUTO_LOSS 0.003 /* nats a token that NIB_KV_AUTO may lose on other text than the calibration's */
+
 typedef struct settings {
     uint64_t cap[NIB_N_TIER]; /* the smaller of the options' and the plan's; NIB_AUTO: none */
     bool stream;              /* weights may be read while running */
@@ -21,6 +23,7 @@ typedef struct settings {
     const char *kv_layers; /* formats of some layers (kv_formats_parse); NULL or "": none. engine_internal's
                               or the plan's, until is_resolved */
     kv_formats formats;    /* of keys and values, when is_resolved */
+    double max_kv_loss;    /* nats that NIB_KV_AUTO may lose */
     bool kv_auto_said;     /* that NIB_KV_AUTO has no effect */
     uint8_t *kv_types;     /* the list of `formats`; NULL: all layers have one */
     int activation;        /* bits; 0: 8, or the plan's bits of each block */

@@ -281,7 +281,7 @@ static bool has_again(const engine_core *e) {
     return false;
 }
 
-static nib_status resolve_cache(engine_core *e, nib_error *err) {
+nib_status sizes_formats(engine_core *e, nib_error *err) {
     settings *s = &e->resolved;
     const int n = model_n_kv_layer(e->m);
     /* entries of compressed attention are never in codes */
@@ -323,7 +323,7 @@ bool sizes_hold_all(engine_core *e, uint64_t more) {
     const pager_need need = pager_needs(e->layout, e->resolved.n_thread);
     const int64_t n = wanted_context(e), n_pass = NUM_MIN(e->resolved.n_batch, n);
     uint64_t session, before;
-    return resolve_cache(e, NULL) == NIB_OK &&
+    return sizes_formats(e, NULL) == NIB_OK &&
            (e->resolved.cap[NIB_TIER_RAM] == NIB_AUTO ||
             (sessions_bytes(e, e->resolved.formats, n, &session, NULL) == NIB_OK &&
              num_add_u64(more, sizes_pass_bytes(e, n_pass, NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS)),
@@ -403,7 +403,7 @@ nib_status sizes_resolve(engine_core *e, nib_error *err) {
     settings *s = &e->resolved;
     if (s->free_batch && e->kind->n_batch > 0 && s->cap[e->kind->tier] == NIB_AUTO)
         s->n_batch = e->kind->n_batch;
-    NIB_TRY(resolve_cache(e, err));
+    NIB_TRY(sizes_formats(e, err));
     NIB_TRY(sessions_check_formats(e, s->formats, err));
     if (s->n_ctx > 0 && !s->is_resolved)
         NIB_TRY(check_context(e, err));

@@ -8,6 +8,10 @@
  * NIB_E_NOFIT: the requested context is impossible. */
 nib_status sizes_resolve(engine_core *e, nib_error *err);
 
+/* The part of it for e->resolved.formats alone: from kv, kv_layers and max_kv_loss. e->resolved.kv_types is a
+ * list of the core's own, or NULL. */
+nib_status sizes_formats(engine_core *e, nib_error *err);
+
 /* Rows of a pass, and of a cell (the rows that go through a block together), beside sessions of `session`
  * bytes. */
 void sizes_rows(const engine_core *e, uint64_t session, int64_t *n_pass, int64_t *n_cell);

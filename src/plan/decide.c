@@ -145,8 +145,9 @@ static void list_ways(maker *m, bool streamed, bool packed) {
             m->options[m->first[b + 1]++] = (choose_option){0};
             continue;
         }
+        const int only = round && q->only_fewest ? q->blocks[b].only : -1;
         for (int c = 0; c < q->blocks[b].n_choice; c++)
-            if (c == 0 || (round && q->blocks[b].choices[c].kl >= 0))
+            if ((c == 0 || (round && q->blocks[b].choices[c].kl >= 0)) && (only < 0 || c == only))
                 add_activations(m, b, c, streamed);
     }
 }
@@ -369,7 +370,7 @@ static nib_status try_formats(maker *m, double lost, plan_decision *trial, plan_
     const plan_question *q = m->q;
     plan_question own = *q;
     NIB_TRY(try_both(m, lost, trial, best, out, err));
-    if (!q->may_round || q->mode == 'b')
+    if (!q->may_round || q->mode == 'b' || (q->only_fewest && out->found))
         return NIB_OK;
     own.may_round = false;
     m->q = &own;

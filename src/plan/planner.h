@@ -50,6 +50,7 @@ typedef struct plan_block_facts {
                         -1 */
     int activation;  /* bits; 0: those of the question, or the planner decides */
     bool gone;       /* the layer is left out in any case */
+    int only;        /* with only_fewest: its choice where it may be rounded */
     uint64_t macs;   /* of its matrices, for one row (those of a tied head belong to the embedding) */
     uint64_t cache_macs; /* the part of them for keys and values alone (op.fuse.feeds_cache) */
     int n_op;
@@ -124,6 +125,7 @@ typedef struct plan_question {
     bool packed;        /* pages may be streamed from a packed file, within the disk tier's cap */
     double max_loss;    /* nats; PLAN_ANY_LOSS: no bound */
     bool may_round;     /* other formats than the file's may be chosen */
+    bool only_fewest;   /* blocks have the formats of plan_block_facts.only wherever they may be rounded */
     bool may_leave_out; /* in mode 'a': layers may be left out, if their joint cost was measured */
     double speed;   /* tokens a second: the plan with the least loss that is as fast; 0: the fastest plan */
     int activation; /* bits; 0: the planner decides */
@@ -132,6 +134,12 @@ typedef struct plan_question {
 
 /* The bound on the loss of --quality (lossless, high, balanced, small). False: an unknown name. */
 bool plan_quality(const char *name, double *max_loss, bool *may_round);
+
+/* Sets choice[n_block] to the choices with the fewest bytes whose measured losses, with those of the
+ * requested activations or of 8 bits, add up to at most max_loss; *loss: those of the formats alone. All 0:
+ * there are none. The only error is NIB_E_NOMEM. */
+nib_status plan_fewest_bytes(const plan_question *q, double max_loss, int *choice, double *loss,
+                             nib_error *err);
 
 /* *out is set only on success. NIB_E_NOFIT: no plan keeps the caps, the loss or the speed; the message has
  * the smallest cap, or the best possible value. NIB_E_USAGE: the request needs a missing measurement. */

@@ -136,13 +136,40 @@ static json_t *shares_json(const nib_shares *s) {
     return json_pack("{s:f, s:f, s:f}", "vram", s->vram, "ram", s->ram, "disk", s->disk);
 }
 
+/* The name of a format of keys and values; NULL: that of the engine. */
+static const char *kv_name(const nib_flow_format *x) {
+    static const char *const names[] = {[NIB_KV_F16] = "f16", [NIB_KV_8] = "kv8", [NIB_KV_4] = "kv4"};
+    return x->kv_type == NIB_KV_AUTO                              ? "by layer"
+           : x->kv_type > 0 && x->kv_type < (int)NUM_COUNT(names) ? names[x->kv_type]
+                                                                  : NULL;
+}
+
+static const char *weights_name(const nib_flow_format *x) {
+    return x->weights == NIB_WEIGHTS_FEWEST ? "fewest" : "file";
+}
+
+/* What was compared. */
+static json_t *formats_json(const nib_flow *f) {
+    json_t *all = json_array();
+    for (int i = 0; i < f->n_format; i++) {
+        const nib_flow_format *x = &f->formats[i];
+        json_array_append_new(
+            all, json_pack("{s:s?, s:s, s:o, s:o, s:b}", "kv", kv_name(x), "weights", weights_name(x), "loss",
+                           x->loss < 0 ? json_null() : json_real(x->loss), "tok_s",
+                           x->tok_s > 0 ? json_real(x->tok_s) : json_null(), "chosen", i == f->format));
+    }
+    return all;
+}
+
 static json_t *flow_json(const nib_flow *f) {
-    return json_pack("{s:o, s:{s:o, s:o, s:o}, s:{s:f, s:f, s:f}, s:s, s:b, s:{s:f, s:f, s:f}, s:{s:i, s:f}}",
+    return json_pack("{s:o, s:{s:o, s:o, s:o}, s:{s:f, s:f, s:f}, s:s, s:b, s:{s:f, s:f, s:f}, s:{s:i, s:f}, "
+                     "s:o, s:f, s:s}",
                      "schedule", workload_schedule(f), "shares", "weights", shares_json(&f->weights), "kv",
                      shares_json(&f->kv), "stream", shares_json(&f->stream), "predicted", "tok_s", f->tok_s,
                      "seconds", f->seconds, "latency_s", f->latency_s, "binds", f->binds, "guessed",
                      f->guessed, "one_more_gb", "vram", f->one_more_gb[0], "ram", f->one_more_gb[1], "disk",
-                     f->one_more_gb[2], "search", "programs", f->n_program, "seconds", f->search_s);
+                     f->one_more_gb[2], "search", "programs", f->n_program, "seconds", f->search_s, "formats",
+                     formats_json(f), "max_loss", f->max_loss, "kv_layers", f->kv_layers);
 }
 
 /* Adds the model and the workload to a document; NULL stays NULL. */
@@ -161,6 +188,28 @@ static void print_shares(const terminal *s, const char *what, const nib_shares *
                   100 * of->ram, 100 * of->disk);
 }
 
+/* What was compared, and why one was chosen. */
+static void print_formats(const terminal *s, const nib_flow *f) {
+    for (int i = 0; i < f->n_format && f->n_format > 1; i++) {
+        const nib_flow_format *x = &f->formats[i];
+        char name[64], loss[64] = "loss not measured (nibble profile --costs)", rate[64] = "";
+        snprintf(name, sizeof name, "%s%s%s", kv_name(x) ? kv_name(x) : "",
+                 kv_name(x) && x->weights == NIB_WEIGHTS_FEWEST ? ", " : "",
+                 x->weights == NIB_WEIGHTS_FEWEST ? "rounded weights"
+                 : kv_name(x)                     ? ""
+                                                  : "weights of the file");
+        if (x->loss >= 0)
+            snprintf(loss, sizeof loss, "%.4f nats a token%s", x->loss,
+                     x->loss > f->max_loss ? ", more than allowed" : "");
+        if (x->tok_s > 0)
+            snprintf(rate, sizeof rate, ", %.1f tok/s", x->tok_s);
+        terminal_line(s, "  %-18s %s: %s%s%s", i ? "" : "formats", name, loss, rate,
+                      i == f->format ? ": chosen" : "");
+    }
+    if (f->kv_layers[0])
+        terminal_line(s, "  %-18s %s", "", f->kv_layers);
+}
+
 static void print_flow(const terminal *s, const char *title, const nib_flow *f) {
     terminal_line(s, "%-12s %s: %lld sequences together, %lld through a layer at a time%s", title, kind_of(f),
                   (long long)f->n_sequence, (long long)f->n_cell,
@@ -168,6 +217,7 @@ static void print_flow(const terminal *s, const char *title, const nib_flow *f) 
     print_shares(s, "weights", &f->weights);
     print_shares(s, "keys and values", &f->kv);
     print_shares(s, "residual stream", &f->stream);
+    print_formats(s, f);
     terminal_line(s, "  %-18s %.1f tok/s, %.0f s for all, %.1f s for an answer; %s binds%s", "expected",
                   f->tok_s, f->seconds, f->latency_s, f->binds,
                   f->guessed ? " (not measured: nibble hw)" : "");

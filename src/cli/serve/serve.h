@@ -25,11 +25,14 @@ typedef struct serve_opening {
 struct serve_job {
     cli_args *args;
     int n_sequence, pooling;
-    int64_t n_pass;     /* planned rows of a pass; 0: an option or a rule decides */
-    int64_t n_position; /* planned positions of all answers together; 0: an option or a rule decides */
-    int32_t kv_on_disk; /* planned layers with their keys and values on the disk */
-    char *files;        /* folder of /v1/files; NULL: none */
-    char *key_text;     /* of the file; keys points into it */
+    int64_t n_pass;         /* planned rows of a pass; 0: an option or a rule decides */
+    int64_t n_position;     /* planned positions of all answers together; 0: an option or a rule decides */
+    int32_t kv_on_disk;     /* planned layers with their keys and values on the disk */
+    nib_flow_format format; /* planned formats; zeroed: none */
+    double kv_loss;         /* as nib_flow.kv_loss */
+    char kv_layers[NIB_FLOW_KV_LAYERS];
+    char *files;    /* folder of /v1/files; NULL: none */
+    char *key_text; /* of the file; keys points into it */
     cli_strings keys;
     server_model models[SERVE_MAX_MODELS];
     char *names[SERVE_MAX_MODELS], *archs[SERVE_MAX_MODELS]; /* owned by the models */

@@ -121,26 +121,37 @@ static nib_status fit_sessions(const serve_job *job, const char *model, nib_engi
     return status == NIB_E_NOMEM ? status : NIB_OK;
 }
 
-/* The options of plans for requests. Returns an exit code. */
-static int plan_options(const serve_job *job, nib_engine_options *o) {
+/* The options if any of them asks for a plan, else NULL. */
+static const nib_plan_options *planning_of(const nib_plan_options *how) {
+    return how->quality || how->speed > 0 || how->mode ? how : NULL;
+}
+
+/* The options of plans for requests. *how: those that `o` refers to. Returns an exit code. */
+static int plan_options(const serve_job *job, nib_engine_options *o, nib_plan_options *how) {
     cli_engine_options(job->args, o);
-    const int code = serve_engine_ram(job->args, job->kept_bytes + job_line_bytes(job), &o->ram);
+    int code = serve_engine_ram(job->args, job->kept_bytes + job_line_bytes(job), &o->ram);
+    if (!code)
+        code = cli_plan_options(job->args, how);
+    if (code)
+        return code;
+    o->planning = planning_of(how);
     o->n_session = 1;
     o->grammar = true;
     o->progress = NULL;
     o->log = NULL;
-    return code ? code : cli_named_options(job->args, o);
+    return cli_named_options(job->args, o);
 }
 
 int serve_plan(serve_job *job, const nib_workload *work, nib_flow *out, size_t max, size_t *n) {
     const cli_args *args = job->args;
     nib_engine_options o;
+    nib_plan_options how;
     nib_error err;
     *n = 0;
     if (args->parallel || args->cache_size || args->plan || args->draft_model || args->devices ||
         args->hosts || !args->model)
         return 0;
-    const int code = plan_options(job, &o);
+    const int code = plan_options(job, &o, &how);
     if (code)
         return code;
     if (nib_plan_flows(args->model, &o, work, NIB_FLOWS_FASTEST, out, max, n, &err) == NIB_OK)
@@ -157,12 +168,16 @@ void serve_follow(serve_job *job, const nib_workload *work, const nib_flow *plan
     job->n_pass = plan->n_pass;
     job->n_position = plan->n_sequence * num_round_up(work->n_position, KV_PAGE);
     job->kv_on_disk = plan->kv_on_disk;
+    job->format = plan->formats[plan->format];
+    job->kv_loss = plan->kv_loss;
+    memcpy(job->kv_layers, plan->kv_layers, sizeof job->kv_layers);
 }
 
 void serve_keep_trial(serve_job *job, const nib_workload *work, const nib_flow *plan, double tok_s) {
     nib_engine_options o;
+    nib_plan_options how;
     nib_error why;
-    if (!plan_options(job, &o) && nib_keep_trial(job->args->model, &o, work, plan, tok_s, &why))
+    if (!plan_options(job, &o, &how) && nib_keep_trial(job->args->model, &o, work, plan, tok_s, &why))
         cli_note(job->args, "nibble: the trial is not kept: %s", why.message);
 }
 
@@ -210,12 +225,20 @@ static int engine_options(const serve_job *job, serve_opening *at, uint64_t rese
     o->user = at;
     if (!o->n_batch && NUM_MAX(job->n_pass, job->n_sequence) > USUAL_ROWS)
         o->n_batch = NUM_MAX(job->n_pass, job->n_sequence);
-    return cli_named_options(job->args, o);
+    const int named = cli_named_options(job->args, o);
+    if (o->kv_type == NIB_KV_AUTO && job->format.kv_type) {
+        o->kv_type = job->format.kv_type == NIB_KV_AUTO ? NIB_KV_F16 : job->format.kv_type;
+        o->kv_layers = job->kv_layers;
+    }
+    return named;
 }
 
-/* The options if any of them asks for a plan, else NULL. */
-static const nib_plan_options *planning_of(const nib_plan_options *how) {
-    return how->quality || how->speed > 0 || how->mode ? how : NULL;
+/* Reads the options of plans; formats of weights that the plan for requests has chosen stay. */
+static int read_planning(const serve_job *job, nib_plan_options *how) {
+    const int code = cli_plan_options(job->args, how);
+    how->weights = job->format.weights;
+    how->kv_loss = job->kv_loss;
+    return code;
 }
 
 /* Called by the server's loading thread while it serves. */
@@ -226,7 +249,7 @@ nib_status serve_open_on_demand(void *user, size_t model, const server_reserved 
     nib_engine_options o;
     nib_plan_options how;
     if (engine_options(job, at, reserved->ram, &o) ||
-        cli_plan_options(job->args, &how)) /* they were checked at the start */
+        read_planning(job, &how)) /* they were checked at the start */
         return nib_fail(err, NIB_E_USAGE, "the options are invalid");
     o.vram = without(o.vram, reserved->vram);
     o.stream = o.stream && reserved->alone;
@@ -272,7 +295,7 @@ int serve_open_first(serve_job *job, nib_engine **out) {
     int code = engine_options(job, at, 0, &o);
     *out = NULL;
     if (!code)
-        code = cli_plan_options(job->args, &how);
+        code = read_planning(job, &how);
     if (code || !job->args->model)
         return code;
     o.planning = planning_of(&how);

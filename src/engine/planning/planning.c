@@ -208,6 +208,7 @@ static nib_status add_costs(planning *f, const engine_core *e, const quality *q,
     uint64_t channels = 0; /* bytes of channel statistics, kept while pages are packed with them */
     if (uses_imatrix)
         NIB_TRY(imatrix_model_bytes(e->m, &channels, err));
+    f->channels = channels;
     f->q.held[NIB_OWNER_TABLES] += channels;
     f->q.touched[NIB_OWNER_TABLES] += channels;
     return NIB_OK;
@@ -303,7 +304,9 @@ static nib_status resolve_targets(planning *f, const engine_core *e, const nib_p
         f->q.may_round = true;
     }
     f->q.mode = how->mode ? how->mode : 'a';
-    f->q.may_leave_out = !how->mode && f->q.may_round;
+    f->q.may_leave_out = !how->mode && f->q.may_round && how->weights == NIB_WEIGHTS_FASTEST;
+    f->q.may_round = f->q.may_round && how->weights != NIB_WEIGHTS_FILE;
+    f->q.max_loss = NUM_MAX(f->q.max_loss - how->kv_loss, 0);
     /* without a request: the engine's default, whatever its loss */
     if (!how->quality && f->q.speed <= 0 && f->q.mode == 'a') {
         f->q.max_loss = PLAN_ANY_LOSS;
@@ -406,6 +409,52 @@ static nib_status resolve_pages(planning *f, const engine_core *e, plan *p, nib_
     return NIB_OK;
 }
 
+/* Chooses the formats with the fewest bytes, as blocks[].only. *loss: theirs. */
+static nib_status choose_fewest(planning *f, double max_loss, double *loss, nib_error *err) {
+    const size_t n = (size_t)f->q.n_block;
+    int *choice = mem_calloc(n, sizeof *choice);
+    const nib_status status = choice ? plan_fewest_bytes(&f->q, max_loss, choice, loss, err)
+                                     : nib_fail_nomem(err, n * sizeof *choice, "planning");
+    for (size_t b = 0; status == NIB_OK && b < n; b++)
+        f->blocks[b].only = choice[b];
+    f->q.only_fewest = true;
+    mem_free(choice);
+    return status;
+}
+
+static nib_status layout_of_only(const planning *f, const engine_core *e, layout **out, nib_error *err) {
+    const size_t n = (size_t)f->q.n_block;
+    layout_part *parts = mem_calloc(n, sizeof *parts);
+    const layout_choice choice = {.parts = parts, .shortlist = layout_has_shortlist(e->layout)};
+    if (!parts)
+        return nib_fail_nomem(err, n * sizeof *parts, "planning");
+    for (size_t b = 0; b < n; b++)
+        snprintf(parts[b].format, sizeof parts[b].format, "%s",
+                 f->blocks[b].choices[f->blocks[b].only].format);
+    const nib_status status = layout_make(e->m, &choice, out, err);
+    mem_free(parts);
+    return status;
+}
+
+nib_status planning_fewest(const engine_core *e, double max_loss, layout **out, double *loss,
+                           uint64_t *channels, nib_error *err) {
+    planning f;
+    bool any = false;
+    *out = NULL;
+    nib_status status = planning_gather(&f, e, &(planning_of){.n_prompt = 0}, err);
+    if (status == NIB_OK)
+        status = add_profiles(&f, e, err);
+    if (status == NIB_OK)
+        status = choose_fewest(&f, max_loss, loss, err);
+    for (int b = 0; status == NIB_OK && b < f.q.n_block; b++)
+        any = any || f.blocks[b].only;
+    if (status == NIB_OK && any)
+        status = layout_of_only(&f, e, out, err);
+    *channels = f.channels;
+    planning_close(&f);
+    return status;
+}
+
 nib_status planning_make(const engine_core *e, const nib_plan_options *how, plan *out, nib_error *err) {
     planning f;
     plan p = {0};
@@ -417,6 +466,10 @@ nib_status planning_make(const engine_core *e, const nib_plan_options *how, plan
         status = add_profiles(&f, e, err);
     if (status == NIB_OK) {
         bound_loss(&f, how);
+        if (how->weights == NIB_WEIGHTS_FEWEST && f.q.may_round)
+            status = choose_fewest(&f, f.q.max_loss, &(double){0}, err);
+    }
+    if (status == NIB_OK) {
         planning_fewer_rows(&f, e);
         learn_load(e, &f.q, &f.learned);
         status = plan_make(&f.q, &p, err);

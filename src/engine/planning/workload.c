@@ -5,7 +5,10 @@
  *
  * Where the processor computes, RAM is the device: nothing crosses a link, and its rate is that of the
  * device's own memory. Keys and values may be on the disk there (kv_formats.on_disk): that takes a stage, and
- * their incomplete pages stay in RAM. */
+ * their incomplete pages stay in RAM.
+ *
+ * Where the options leave formats open (formats.c), all this is done for each that keeps the bound on the
+ * loss, and the fastest plan is taken. A format that loses more has to gain something. */
 #include "engine/planning/planning.h"
 
 #include "base/file.h"
@@ -23,6 +26,7 @@
 #include <string.h>
 
 enum { FEW = 64, FREE_SHARE = 8, SPARE_LAYERS = 2, MAX_PASS = 4096 };
+#define GAIN   1.01 /* of a format that loses more, at least */
 #define UNLIKE 1.3  /* numbers of sequences that are worth a comparison differ by this factor */
 #define SAME   1e-9 /* relative difference up to which two rates are the same */
 
@@ -48,6 +52,7 @@ typedef struct facts {
     int64_t n_context;   /* pages of a context: a batch reserves whole ones */
     bool guessed;        /* some of the rates were not measured */
     bool bound;          /* homes that this build cannot have count too */
+    int format;          /* of planning_formats.list */
 } facts;
 
 /* Positions of the longest request. */
@@ -138,7 +143,7 @@ static nib_status set_disk(const planning *f, const engine_core *e, const nib_wo
 }
 
 /* Bytes for weights, keys and values under the caps. */
-static void set_caps(const planning *f, facts *out) {
+static void set_caps(const planning *f, bool rounded, facts *out) {
     const plan_question *q = &f->q;
     const plan_cache *cache = &q->caches[0];
     machine here;
@@ -146,7 +151,8 @@ static void set_caps(const planning *f, facts *out) {
     const double beside = (double)(plan_ram_beside(q, cache, true, q->packed, 0) - cache->bytes);
     const uint64_t left = here.ram_free - here.ram_free / FREE_SHARE;
     const double ram = (double)(q->cap[NIB_TIER_RAM] != NIB_AUTO ? q->cap[NIB_TIER_RAM] : left);
-    const double disk = q->stream ? 1e15 : 0;
+    /* rounding takes far longer than reading, so rounded weights are streamed from a packed file only */
+    const double disk = q->stream && (q->packed || !rounded) ? 1e15 : 0;
     /* the program keeps two layers free for streamed ones, which the ring is already */
     const double spare = SPARE_LAYERS * out->shape.weights;
     out->caps = (flow_caps){or_zero(ram, beside) + spare, spare, disk};
@@ -176,6 +182,8 @@ static void set_variant(facts *x, variant v) {
     for (int i = FLOW_WC; i < FLOW_N_SHARE && !x->on_gpu; i += 3)
         x->fixed[i] = 0;
     x->c.fixed = x->fixed;
+    x->c.shape = &x->shape;
+    x->c.rates = &x->rates;
     x->c.caps = x->caps;
     x->c.caps.device = or_zero(x->caps.device, v.on_disk ? x->stage : 0);
 }
@@ -198,6 +206,21 @@ static int64_t pass_rows(const nib_workload *w, int64_t n_sequence) {
 /* Layers with their keys and values on the disk. */
 static int disk_layers(const facts *x, const flow_answer *a) {
     return x->bound ? 0 : (int)ceil(a->share[FLOW_CN] * x->n_disk - 1e-6);
+}
+
+static nib_status write_formats(const planning_formats *f, int chosen, nib_flow *out, nib_error *err) {
+    const planning_format *x = &f->list[chosen];
+    for (int i = 0; i < f->n; i++)
+        out->formats[i] = f->list[i].is;
+    out->n_format = f->n;
+    out->format = chosen;
+    out->max_loss = f->max_loss;
+    out->kv_loss = x->kv_loss;
+    if (x->is.kv_type != NIB_KV_AUTO ||
+        kv_formats_print(x->as.resolved.formats, out->kv_layers, sizeof out->kv_layers))
+        return NIB_OK;
+    return nib_fail(err, NIB_E_NOFIT, "a plan has at most %zu bytes for formats of keys and values by layer",
+                    sizeof out->kv_layers);
 }
 
 static void write_down(const facts *x, const nib_workload *w, const flow_answer *a, nib_flow *out) {
@@ -235,6 +258,7 @@ static flow_space space_of(const facts *x, const nib_workload *w) {
 
 /* A feasible plan. */
 typedef struct found {
+    int format;
     variant v;
     int batch, n_batch;
     int64_t n_sequence;
@@ -272,12 +296,33 @@ static void list_one(void *user, const flow_case *c, const flow_answer *a) {
         all->full = true;
         return;
     }
-    all->list[all->n++] = (found){.v = all->v,
+    all->list[all->n++] = (found){.format = all->x->format,
+                                  .v = all->v,
                                   .batch = c->batch,
                                   .n_batch = c->n_batch,
                                   .n_sequence = n_sequence,
                                   .tok_s = a->tok_s,
                                   .latency_s = latency};
+}
+
+/* Sets what each format can reach. Returns the one to take: with the least loss of those of which none is
+ * faster by GAIN. */
+static int best_format(const all_found *all, planning_formats *f) {
+    double most = 0;
+    int best = -1;
+    for (int i = 0; i < f->n; i++)
+        f->list[i].is.tok_s = 0;
+    for (size_t i = 0; i < all->n; i++) {
+        double *tok_s = &f->list[all->list[i].format].is.tok_s;
+        *tok_s = NUM_MAX(*tok_s, all->list[i].tok_s);
+        most = NUM_MAX(most, *tok_s);
+    }
+    for (int i = 0; i < f->n; i++) {
+        const nib_flow_format *at = &f->list[i].is;
+        if (at->tok_s > 0 && at->tok_s * GAIN >= most && (best < 0 || at->loss < f->list[best].is.loss))
+            best = i;
+    }
+    return best;
 }
 
 /* Whether both are the same to run: about as many sequences, and keys and values on the same tiers. */
@@ -287,9 +332,13 @@ static bool are_alike(const found *a, const found *b) {
 }
 
 /* Moves the fastest plans that differ to the front of the list, and returns their number. The first of equal
- * ones has the largest cells. */
-static size_t keep_fastest(all_found *all, size_t max) {
-    size_t n = 0;
+ * ones has the largest cells. All have one format, so that no measured time decides the answers. */
+static size_t keep_fastest(all_found *all, int format, size_t max) {
+    size_t n = 0, n_left = 0;
+    for (size_t i = 0; i < all->n; i++)
+        if (all->list[i].format == format)
+            all->list[n_left++] = all->list[i];
+    all->n = n_left;
     for (; n < max; n++) {
         size_t best = all->n;
         for (size_t i = n; i < all->n; i++) {
@@ -329,7 +378,8 @@ static size_t keep_frontier(all_found *all, size_t max) {
 }
 
 /* Lists the plans of all variants. */
-static nib_status list_all(facts *x, const nib_workload *w, all_found *all, int *n_program, nib_error *err) {
+static nib_status list_variants(facts *x, const nib_workload *w, all_found *all, int *n_program,
+                                nib_error *err) {
     const flow_space space = space_of(x, w);
     const int last_host = x->on_gpu && (x->bound || x->attends), last_disk = x->n_disk > 0 && !x->bound;
     for (int i = 0; i < 2 * 2; i++) {
@@ -340,6 +390,17 @@ static nib_status list_all(facts *x, const nib_workload *w, all_found *all, int 
         set_variant(x, all->v);
         NIB_TRY(flow_enumerate(&x->c, &space, list_one, all, &n, err));
         *n_program += n;
+    }
+    return NIB_OK;
+}
+
+/* Likewise of all formats. */
+static nib_status list_all(facts *x, const planning_formats *f, const nib_workload *w, all_found *all,
+                           int *n_program, nib_error *err) {
+    for (int i = 0; i < f->n; i++) {
+        all->x = &x[i];
+        if (f->allowed[i])
+            NIB_TRY(list_variants(&x[i], w, all, n_program, err));
     }
     if (all->full)
         return nib_fail_nomem(err, (all->n + 1) * sizeof *all->list, "the plans of a workload");
@@ -352,69 +413,95 @@ static nib_status list_all(facts *x, const nib_workload *w, all_found *all, int 
                     w->n_prompt, w->n_gen);
 }
 
-/* Writes the wanted plans down, with ties broken. */
-static nib_status write_all(facts *x, const nib_workload *w, const found *list, size_t n, nib_flow *out,
-                            nib_error *err) {
+/* Writes the wanted plans down, with ties broken. x: those of all formats. */
+static nib_status write_all(facts *x, const planning_formats *f, const nib_workload *w, const found *list,
+                            size_t n, nib_flow *out, nib_error *err) {
     for (size_t i = 0; i < n; i++) {
+        facts *at = &x[list[i].format];
         flow_answer a;
-        set_variant(x, list[i].v);
-        x->c.batch = list[i].batch;
-        x->c.n_batch = list[i].n_batch;
-        NIB_TRY(flow_solve(&x->c, &a, err));
-        write_down(x, w, &a, &out[i]);
+        set_variant(at, list[i].v);
+        at->c.batch = list[i].batch;
+        at->c.n_batch = list[i].n_batch;
+        NIB_TRY(flow_solve(&at->c, &a, err));
+        write_down(at, w, &a, &out[i]);
+        NIB_TRY(write_formats(f, list[i].format, &out[i], err));
     }
     return NIB_OK;
 }
 
-static nib_status search(facts *x, const nib_workload *w, const flows_wanted *f, nib_error *err) {
+static nib_status search(facts *x, planning_formats *f, const nib_workload *w, const flows_wanted *wanted,
+                         nib_error *err) {
     const double begun = time_now();
-    all_found all = {.x = x, .n_request = w->n_request, .most_s = w->max_latency_s};
+    all_found all = {.n_request = w->n_request, .most_s = w->max_latency_s};
     int n_program = 0;
-    memset(f->out, 0, f->max * sizeof *f->out);
-    nib_status status = list_all(x, w, &all, &n_program, err);
+    memset(wanted->out, 0, wanted->max * sizeof *wanted->out);
+    nib_status status = list_all(x, f, w, &all, &n_program, err);
     if (status == NIB_OK) {
-        *f->n = f->frontier ? keep_frontier(&all, f->max) : keep_fastest(&all, f->max);
-        status = write_all(x, w, all.list, *f->n, f->out, err);
+        const int format = best_format(&all, f);
+        *wanted->n =
+            wanted->frontier ? keep_frontier(&all, wanted->max) : keep_fastest(&all, format, wanted->max);
+        status = write_all(x, f, w, all.list, *wanted->n, wanted->out, err);
     }
-    for (size_t i = 0; status == NIB_OK && i < *f->n; i++) {
-        f->out[i].n_program = n_program;
-        f->out[i].search_s = time_now() - begun;
+    for (size_t i = 0; status == NIB_OK && i < *wanted->n; i++) {
+        wanted->out[i].n_program = n_program;
+        wanted->out[i].search_s = time_now() - begun;
     }
     mem_free(all.list);
     return status;
 }
 
-nib_status planning_workload(const engine_core *e, const nib_workload *w, const flows_wanted *wanted,
-                             nib_flow *bound, nib_error *err) {
-    planning f;
-    facts x = {.on_gpu = e->kind->tier == NIB_TIER_VRAM};
+/* What the program reads of the model with format i. */
+static nib_status gather(const planning_formats *formats, int i, const nib_workload *w, facts *x,
+                         nib_error *err) {
+    const planning_format *with = &formats->list[i];
+    const engine_core *e = &with->as;
     const planning_of of = {.n_prompt = (int64_t)w->n_prompt, .n_gen = (int64_t)w->n_gen};
+    planning f;
+    *x = (facts){.on_gpu = e->kind->tier == NIB_TIER_VRAM, .format = i};
+    nib_status status = planning_gather(&f, e, &of, err);
+    x->c = (flow_case){.rule = FLOW_REFILL, .n_prompt = w->n_prompt, .n_gen = NUM_MAX(w->n_gen, 2)};
+    x->max_cell = x->on_gpu ? FEW : f.base.n_cell;
+    if (status == NIB_OK) {
+        f.q.packed = engine_packed_expected(e);
+        f.q.held[NIB_OWNER_TABLES] += with->channels;
+        x->stages = x->on_gpu && f.q.device->stages;
+        set_shape(&f, w, x);
+        set_rates(&f, x);
+        set_caps(&f, with->lay != NULL, x);
+        status = set_disk(&f, e, w, x, err);
+    }
+    planning_close(&f);
+    return status;
+}
+
+static nib_status plan_formats(planning_formats *f, facts *x, const nib_workload *w,
+                               const flows_wanted *wanted, nib_flow *bound, nib_error *err) {
+    size_t n;
+    for (int i = 0; i < f->n; i++)
+        if (f->allowed[i])
+            NIB_TRY(gather(f, i, w, &x[i], err));
+    NIB_TRY(search(x, f, w, wanted, err));
+    for (int i = 0; i < f->n; i++)
+        x[i].bound = true;
+    return bound ? search(x, f, w, &(flows_wanted){.out = bound, .max = 1, .n = &n}, err) : NIB_OK;
+}
+
+nib_status planning_workload(const engine_core *e, int kv_type, const nib_workload *w,
+                             const flows_wanted *wanted, nib_flow *bound, nib_error *err) {
     if (w->n_request < 1 || !(w->n_prompt >= 1) || !(w->n_gen >= 1))
         return nib_fail(err, NIB_E_USAGE,
                         "a workload: expected at least one request with a prompt and an answer, found %lld "
                         "with %.0f and %.0f tokens",
                         (long long)w->n_request, w->n_prompt, w->n_gen);
-    nib_status status = planning_gather(&f, e, &of, err);
-    x.c = (flow_case){.shape = &x.shape,
-                      .rates = &x.rates,
-                      .rule = FLOW_REFILL,
-                      .n_prompt = w->n_prompt,
-                      .n_gen = NUM_MAX(w->n_gen, 2)};
-    x.max_cell = x.on_gpu ? FEW : f.base.n_cell;
-    if (status == NIB_OK) {
-        x.stages = x.on_gpu && f.q.device->stages;
-        set_shape(&f, w, &x);
-        set_rates(&f, &x);
-        set_caps(&f, &x);
-        status = set_disk(&f, e, w, &x, err);
-    }
+    planning_formats *f = mem_calloc(1, sizeof *f);
+    facts *x = mem_calloc(NIB_FLOW_FORMATS, sizeof *x);
+    nib_status status = f && x ? planning_list_formats(e, kv_type, f, err)
+                               : nib_fail_nomem(err, sizeof *f, "the formats of a workload");
     if (status == NIB_OK)
-        status = search(&x, w, wanted, err);
-    if (status == NIB_OK && bound) {
-        size_t n;
-        x.bound = true;
-        status = search(&x, w, &(flows_wanted){.out = bound, .max = 1, .n = &n}, err);
-    }
-    planning_close(&f);
+        status = plan_formats(f, x, w, wanted, bound, err);
+    if (f)
+        planning_close_formats(f);
+    mem_free(f);
+    mem_free(x);
     return status;
 }
