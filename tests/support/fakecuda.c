@@ -368,6 +368,7 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .linear_scratch = fake_linear_scratch,
         .linear = fake_linear,
         .leaves_whole = fake_leaves_whole,
+        .sums = fake_sums,
         .left_rows = fake_left_rows,
         .has_wide = fake_has_wide,
         .wide_scratch = fake_wide_scratch,

@@ -168,6 +168,11 @@ bool fake_leaves_whole(const cuda_linear *a) {
     return a->gated && a->codes && a->leaves.data && a->leaves.group > 32 && a->w[0].n % a->leaves.group == 0;
 }
 
+/* As on a GPU, of codes that the launch before has left. */
+bool fake_sums(const cuda_linear *a) {
+    return a->n_row == 1 && a->n_w == 1 && !a->two && a->codes && a->sum.n_rank > 1;
+}
+
 static bool is_grouped(int64_t group) {
     return group == 32 || group == 64 || group == 128;
 }
@@ -205,7 +210,15 @@ static void put_row(const cuda_linear *a, const view *w, const row_memory *r, in
         t->gate(a->act, r->y[0] + m * r->wide, r->y[1] + m * r->wide, y, w->n);
     const int to = a->gated ? 0 : i;
     float *out = (float *)real(a->y[to]) + m * a->ldy[to];
-    if (a->adds)
+    if (a->sum.n_rank) {
+        const cuda_reduce sum = {.x = (float *)((uintptr_t)y | DEVICE_BIT),
+                                 .out = a->y[0] + m * a->ldy[0],
+                                 .n_row = 1,
+                                 .n = w->n,
+                                 .adds = a->adds,
+                                 .of = a->sum};
+        fake_sum(&sum);
+    } else if (a->adds)
         t->add(out, y, 1, out, w->n);
     else
         memcpy(out, y, (size_t)w->n * sizeof *y);
@@ -242,6 +255,8 @@ static int multiply_all(const cuda_linear *a, float factor) {
     if (a->leaves.data && (!is_grouped(a->leaves.group) || (a->n_w > 1 && !a->gated) || a->w[0].n % 32 ||
                            a->two || !are_rows_left(a, &a->w[0]) || (a->n_row > 1 && a->leaves.group != 32)))
         return fake_misuse("a product cannot leave codes");
+    if (a->sum.n_rank && !fake_sums(a))
+        return fake_misuse("a product adds over ranks that cannot");
     fake.n_taken += a->codes != NULL;
     for (int i = 0; i < a->n_w; i++) {
         w[i] = fake_as_qtile(&a->w[i]);

@@ -109,6 +109,8 @@ void *real(const void *p);    /* the memory under it; NULL of NULL; ends the tes
 /* A row that a launch leaves for the next one, with its norm's weights. */
 void fake_leave(const cuda_codes *to, const float *row, int64_t ld, int64_t n_row, int64_t k, bool whole);
 bool fake_leaves_whole(const cuda_linear *a);
+bool fake_sums(const cuda_linear *a);
+void fake_sum(const cuda_reduce *a); /* its rows alone: no codes */
 int64_t fake_left_rows(const view *w);
 enum { FAKE_LEFT_ROWS = 16 };
 

@@ -88,7 +88,7 @@ static uint32_t mark(uint64_t number, int half) {
     return half ? low + high * 0x9e3779b8U : low;
 }
 
-static line *line_of(const cuda_reduce *a, int of, int from, uint64_t number, int64_t i) {
+static line *line_of(const cuda_ranks *a, int of, int from, uint64_t number, int64_t i) {
     return (line *)real(a->places[of]) + ((int64_t)(number & 1) * a->n_rank + from) * a->max_pair + i;
 }
 
@@ -112,7 +112,7 @@ static bool load(line *from, float *v, uint64_t number) {
 }
 
 /* False: a rank has given the pass up, or is silent. */
-static bool wait_for(const cuda_reduce *a, int from, uint64_t number, int64_t i, float *v) {
+static bool wait_for(const cuda_ranks *a, int from, uint64_t number, int64_t i, float *v) {
     _Atomic int64_t *failed = (_Atomic int64_t *)real(a->failed);
     const int64_t pass = *(const int64_t *)real(a->pass);
     const double begin = time_now();
@@ -128,40 +128,49 @@ static bool wait_for(const cuda_reduce *a, int from, uint64_t number, int64_t i,
     return true;
 }
 
-static void add_part(const cuda_reduce *a, int64_t begin, int64_t n, uint64_t number) {
+/* Pairs [begin, begin + n) of the rows; pairs beyond the rows are zeros. False: a rank has failed. */
+static bool add_part(const cuda_reduce *a, int64_t begin, int64_t n, uint64_t number) {
+    const cuda_ranks *of = &a->of;
     const int64_t half = a->n / 2;
+    const float zeros[2] = {0, 0};
     for (int64_t i = 0; i < n; i++) {
         const float *x = (const float *)real(a->x) + (begin + i) / half * a->ldx + (begin + i) % half * 2;
-        for (int r = 0; r < a->n_rank; r++)
-            if (r != a->rank)
-                store(line_of(a, r, a->rank, number, i), x, number);
+        for (int r = 0; r < of->n_rank; r++)
+            if (r != of->rank)
+                store(line_of(of, r, of->rank, number, i), (begin + i) / half < a->n_row ? x : zeros, number);
     }
     for (int64_t i = 0; i < n; i++) {
         const int64_t row = (begin + i) / half, at = (begin + i) % half * 2;
         float sum[2] = {0, 0}, *out = (float *)real(a->out) + row * a->ldo + at;
-        for (int r = 0; r < a->n_rank; r++) {
-            float v[2];
-            if (r == a->rank)
+        for (int r = 0; r < of->n_rank; r++) {
+            float v[2] = {0, 0};
+            if (r != of->rank && !wait_for(of, r, number, i, v))
+                return false;
+            if (r == of->rank && row < a->n_row)
                 memcpy(v, (const float *)real(a->x) + row * a->ldx + at, sizeof v);
-            else if (!wait_for(a, r, number, i, v))
-                return;
             for (int h = 0; h < 2; h++)
                 sum[h] = r ? sum[h] + v[h] : v[h];
         }
-        for (int h = 0; h < 2; h++)
+        for (int h = 0; h < 2 && row < a->n_row; h++)
             out[h] = a->adds ? out[h] + sum[h] : sum[h];
     }
+    return true;
+}
+
+void fake_sum(const cuda_reduce *a) {
+    const int64_t all = a->n_row * (a->n / 2), part = cuda_ranks_part(a->n_row, a->n, a->of.max_pair);
+    uint64_t number =
+        ((uint64_t) * (const int64_t *)real(a->of.pass) << CUDA_REDUCE_SHIFT) + (uint64_t)a->of.first;
+    for (int64_t begin = 0; begin < all && add_part(a, begin, part, number++); begin += part)
+        ;
 }
 
 int fake_reduce(const cuda_reduce *a, cuda_stream s) {
     LAUNCH(s);
     KEEP(reduce, fake_reduce);
-    if (a->n % 2 || a->max_pair % 32 || (a->leaves.data && a->n % 64))
+    if (a->n % 2 || a->of.max_pair % 32 || (a->leaves.data && a->n % 64))
         return fake_misuse("rows are added whose width the kernel does not have");
-    const int64_t all = a->n_row * (a->n / 2);
-    uint64_t number = ((uint64_t) * (const int64_t *)real(a->pass) << CUDA_REDUCE_SHIFT) + (uint64_t)a->first;
-    for (int64_t begin = 0; begin < all; begin += a->max_pair)
-        add_part(a, begin, NUM_MIN(all - begin, a->max_pair), number++);
+    fake_sum(a);
     if (a->leaves.data)
         fake_leave(&a->leaves, real(a->out), a->ldo, a->n_row, a->n, false);
     return 0;

@@ -49,6 +49,7 @@ typedef struct cuda_now {
     int64_t coded_row;         /* number in the pass of the first row with codes */
     int64_t n_coded;           /* number of rows with codes */
     bool coded_whole;          /* the codes are those of wider groups (cuda_kernels.leaves_whole) */
+    const step *summed;        /* the sum over ranks that the last product has computed itself; NULL: none */
     const void *rows_coded_at; /* codes of the rows of experts */
     const step *rows_coded;    /* the products of experts for which the last ones left codes; NULL: none */
 } cuda_now;

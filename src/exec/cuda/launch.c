@@ -181,6 +181,39 @@ static nib_status two_steps(const launch_walk *w, const op *o, int64_t r, const 
     return replay_add(c, LAUNCH_SHORTLIST, o, &exact, sizeof exact, err);
 }
 
+/* The sum over ranks of the step's product; NULL: there is none, or the product is not finished by one
+ * launch. */
+static const step *sum_behind(const launch_walk *w, const step *s) {
+    const steps *all = &w->c->blocks[w->g->block];
+    const step *next = s + 1;
+    const op *o = &w->ops[s->first];
+    const bool there = w->c->setup.sums && next < all->list + all->n && next->kind == STEP_REDUCE &&
+                       s->n_w == 1 && !s->tail && !o->adds && w->ops[next->first].in == o->out;
+    return there && product_kind(w, s) == LAUNCH_LINEAR && !fetches_has(w->c, w->g->block, s) &&
+                   !steps_has_outliers(w->c, w->g->block, s)
+               ? next
+               : NULL;
+}
+
+/* Lets the product of all rows of the group add its output over ranks, and what comes after, if its kernel
+ * can. */
+static void add_over_ranks(const launch_walk *w, const step *s, cuda_linear *a) {
+    const step *sum = sum_behind(w, s);
+    cuda_linear with = *a;
+    if (!sum || a->n_row != w->g->n_row)
+        return;
+    with.y[0] = launch_at(w, sum->out);
+    with.ldy[0] = launch_ld(w, sum->out);
+    with.adds = sum->tail != NULL;
+    with.leaves = launch_leaves(w, sum);
+    with.sum = reduce_next(w->c);
+    if (!w->c->k->sums(&with))
+        return;
+    memcpy(a, &with, sizeof *a); /* its padding too */
+    reduce_count(w->c, a->n_row, a->w[0].n);
+    w->c->now.summed = sum;
+}
+
 /* Adds the products of rows [r, r + n) of the group. */
 static nib_status multiply_rows(const launch_walk *w, const step *s, int64_t r, int64_t n, nib_error *err) {
     const op *o = &w->ops[s->first];
@@ -212,6 +245,7 @@ static nib_status multiply_rows(const launch_walk *w, const step *s, int64_t r, 
         a.ldy[i] = launch_ld(w, out);
         a.y[i] = launch_at(w, out) + r * a.ldy[i];
     }
+    add_over_ranks(w, s, &a);
     w->c->now.coded_whole = a.leaves.data && w->c->k->leaves_whole(&a);
     if (w->is_head && few && estimates_serve(w->c, &a))
         return two_steps(w, o, r, &a, err);
@@ -288,7 +322,10 @@ nib_status launch_group(cuda *c, const row_group *g, nib_error *err) {
         const step *s = &all->list[i];
         if (c->now.run.visit.cache_only && !s->feeds_cache)
             continue;
+        c->now.summed = NULL;
         NIB_TRY(launch_part(&w, s, err));
+        if (c->now.summed)
+            s = &all->list[++i];
         c->now.coded = launch_leaves(&w, s).data && !c->now.run.visit.cache_only ? s->codes_for : NULL;
         c->now.coded_row = g->row;
         c->now.n_coded = g->n_row;

@@ -17,7 +17,7 @@ nib_status reduce_open(cuda *c, nib_error *err) {
     if (n > CUDA_MAX_RANK)
         return nib_fail(err, NIB_E_USAGE, "expected at most %d GPUs that share every layer, found %d",
                         CUDA_MAX_RANK, n);
-    const uint64_t bytes = (uint64_t)cuda_reduce_bytes(n, MAX_PAIR);
+    const uint64_t bytes = (uint64_t)cuda_ranks_bytes(n, MAX_PAIR);
     NIB_TRY(ledger_charge(c->setup.ledger, c->setup.place, NIB_OWNER_ACTIVATIONS, bytes, err));
     c->reduce.charged = bytes;
     NIB_TRY(device_cuda_enter(c->base.device, err));
@@ -90,11 +90,28 @@ nib_status reduce_end(const cuda *c, nib_error *err) {
     return c->setup.sums ? sums_check(c->setup.sums, err) : NIB_OK;
 }
 
+cuda_ranks reduce_next(const cuda *c) {
+    const reduce *r = &c->reduce;
+    cuda_ranks of;
+    memset(&of, 0, sizeof of); /* its padding too: launches are compared byte by byte */
+    of.rank = sums_rank(c->setup.sums);
+    of.n_rank = sums_n_rank(c->setup.sums);
+    memcpy(of.places, r->places, sizeof of.places);
+    of.max_pair = MAX_PAIR;
+    of.pass = r->pass;
+    of.first = r->n_part;
+    of.failed = r->failed;
+    return of;
+}
+
+void reduce_count(cuda *c, int64_t n_row, int64_t n) {
+    c->reduce.n_part += cuda_ranks_parts(n_row, n, MAX_PAIR);
+}
+
 nib_status launch_reduce(const launch_walk *w, const step *s, nib_error *err) {
     const op *o = &w->ops[s->first];
-    reduce *r = &w->c->reduce;
     cuda_reduce a;
-    memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
+    memset(&a, 0, sizeof a);
     a.x = launch_at(w, o->in);
     a.out = launch_at(w, s->out);
     a.ldx = launch_ld(w, o->in);
@@ -102,14 +119,8 @@ nib_status launch_reduce(const launch_walk *w, const step *s, nib_error *err) {
     a.n_row = w->g->n_row;
     a.n = o->n;
     a.adds = s->tail != NULL;
-    a.rank = sums_rank(w->c->setup.sums);
-    a.n_rank = sums_n_rank(w->c->setup.sums);
-    memcpy(a.places, r->places, sizeof a.places);
-    a.max_pair = MAX_PAIR;
-    a.pass = r->pass;
-    a.first = r->n_part;
-    a.failed = r->failed;
+    a.of = reduce_next(w->c);
     a.leaves = launch_leaves(w, s);
-    r->n_part += cuda_reduce_parts(a.n_row, a.n, MAX_PAIR);
+    reduce_count(w->c, a.n_row, a.n);
     return replay_add(w->c, LAUNCH_REDUCE, o, &a, sizeof a, err);
 }

@@ -1,7 +1,8 @@
 /* reduce.h - sums over the ranks of a host (OP_REDUCE) on their GPUs: each rank's launches store its rows in
- * the memory of the other GPUs (kernels/cuda/reduce.cu), within the pass's graph and without the host. The
- * host's sums (exec/sums.h) give the passes' numbers and tell of failures, and before the first pass the
- * ranks exchange the handles of their memory through them. */
+ * the memory of the other GPUs (kernels/cuda/ranks.cuh), within the pass's graph and without the host. A
+ * product whose kernel can do it adds its output over ranks itself (cuda_kernels.sums), otherwise the next
+ * launch does. The host's sums (exec/sums.h) give the passes' numbers and tell of failures, and before the
+ * first pass the ranks exchange the handles of their memory through them. */
 #ifndef NIB_EXEC_CUDA_REDUCE_H
 #define NIB_EXEC_CUDA_REDUCE_H
 
@@ -30,6 +31,9 @@ nib_status reduce_check(const cuda *c, nib_error *err);
 nib_status reduce_begin(cuda *c, nib_error *err);
 /* Writes the pass's number to the host's tables; `there` is its place in the device's. */
 void reduce_number(cuda *c, int64_t *to, const int64_t *there);
+/* The next sum of the pass. It is used once: reduce_count then counts its parts. */
+cuda_ranks reduce_next(const cuda *c);
+void reduce_count(cuda *c, int64_t n_row, int64_t n);
 /* When the pass's launches have ended: the errors of sums_check. */
 nib_status reduce_end(const cuda *c, nib_error *err);
 

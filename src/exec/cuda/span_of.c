@@ -51,6 +51,12 @@ static int64_t sparse_bytes(const view *w) {
     return num_round_up(w->n, PACK_PANEL) / PACK_PANEL * tile_outliers(&w->format, w->k) * TILE_LINE;
 }
 
+/* Bytes that this GPU and the others store for a sum over ranks, and that it reads: a mark beside each float.
+ */
+static double sum_bytes(const cuda_ranks *of, int64_t n_row, int64_t n) {
+    return (double)(of->n_rank * 4 * n_row * n * FLOAT);
+}
+
 static void product(const cuda *c, const cuda_linear *a, bool halves, nib_span *out) {
     int64_t bytes = input_bytes(c, a, halves);
     for (int i = 0; i < a->n_w; i++) {
@@ -63,7 +69,7 @@ static void product(const cuda *c, const cuda_linear *a, bool halves, nib_span *
         out->macs += (double)a->n_row * (double)n * (double)a->w[i].k;
     }
     const cuda_codes *leaves = &a->leaves;
-    out->bytes = (double)bytes +
+    out->bytes = (double)bytes + sum_bytes(&a->sum, a->n_row, a->w[0].n) +
                  (leaves->data ? (double)(a->n_row * left_bytes(a->w[0].n, leaves->group, leaves->norm)) : 0);
     out->at_least = a->n_row > 1;
 }
@@ -221,8 +227,9 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
     case LAUNCH_COLUMNS:
         out->bytes = (double)(2 * l->u.columns.n_row * l->u.columns.n_group * l->u.columns.n * FLOAT);
         return;
-    case LAUNCH_REDUCE: /* what is read and written here, and what other GPUs store */
-        out->bytes = (double)((l->u.reduce.n_rank * 4 + 2) * l->u.reduce.n_row * l->u.reduce.n * FLOAT);
+    case LAUNCH_REDUCE:
+        out->bytes = sum_bytes(&l->u.reduce.of, l->u.reduce.n_row, l->u.reduce.n) +
+                     (double)(2 * l->u.reduce.n_row * l->u.reduce.n * FLOAT);
         return;
     case LAUNCH_ROPE:
         out->bytes = (double)(2 * l->u.rope.n_row * l->u.rope.n_head * l->u.rope.n_rot * FLOAT);

@@ -29,12 +29,13 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#include "kernels/cuda/cuda_ranks.h"
 #include "kernels/logit_change.h"
 #include "kernels/strategy.h"
 #include "model/program.h"
 #include "numbers/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 21, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 22, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum {
     CUDA_PAGE = 64 /* positions of a KV page */,
     CUDA_MAX_ROWS = 64 /* rows of `linear` and `batch` */,
@@ -106,6 +107,7 @@ typedef struct cuda_linear {
     cuda_codes leaves; /* codes of y[0] to leave; n_w = 1 or gated, and n is a multiple of 32; for several
                           rows by the rule */
     bool codes_whole;  /* `codes` has codes of wider groups: leaves_whole() is true for the launch before */
+    cuda_ranks sum; /* the product is added over ranks, then to y, by the launch itself, if `sums` says so */
 } cuda_linear;
 
 /* Keys and values of one layer in pages of CUDA_PAGE positions. Those of page i begin at k + i * page and v +
@@ -476,38 +478,16 @@ static inline int64_t cuda_recurrent_scratch(int64_t n_row, int64_t n, int64_t n
     return n_row / CUDA_CONV_ROWS * (n_tap - 1) * n * (int64_t)sizeof(float);
 }
 
-/* Device memory that another process of the host can open. */
-typedef struct cuda_handle {
-    char bytes[64];
-} cuda_handle;
-
-/* OP_REDUCE on n_row rows: out is the sum of x of all ranks, in their order, or with `adds` that is added to
- * out. Each rank is a GPU of this host, and launches the same sums in the same order. Sums have numbers: a
- * launch has the next ones after `first` of the pass, one for each max_pair pairs of floats, which is what a
- * rank's memory holds. A launch that waits for 4 seconds, or whose pass has failed on another rank, ends
- * without a result; *failed is then at least the pass. */
-enum { CUDA_MAX_RANK = 8, CUDA_REDUCE_SHIFT = 20 /* a number is that of the pass, then that in the pass */ };
+/* OP_REDUCE on n_row rows: out is the sum of x of all ranks, or with `adds` that is added to out. */
 typedef struct cuda_reduce {
     const float *x;             /* [n_row, ldx], 8-byte aligned rows */
     float *out;                 /* [n_row, ldo], likewise; may be x */
     int64_t ldx, ldo, n_row, n; /* n is even */
     bool adds;
-    int rank, n_rank;
-    void *
-        places[CUDA_MAX_RANK]; /* of each rank, cuda_reduce_bytes, zeroed once: `share_new` or `share_open` */
-    int64_t max_pair;          /* a multiple of 32 */
-    const int64_t *pass;       /* number of the pass, in device memory */
-    int64_t first;
-    int64_t *failed;   /* host memory that all ranks share, as a device pointer of `map` */
+    cuda_ranks of;
     cuda_codes leaves; /* codes of `out` to leave; n is a multiple of 64; for as many rows as left_rows() of
                           the product */
 } cuda_reduce;
-static inline int64_t cuda_reduce_bytes(int n_rank, int64_t max_pair) {
-    return 2 * n_rank * max_pair * 16;
-}
-static inline int64_t cuda_reduce_parts(int64_t n_row, int64_t n, int64_t max_pair) {
-    return (n_row * (n / 2) + max_pair - 1) / max_pair;
-}
 
 typedef void *cuda_stream, *cuda_graph, *cuda_event;
 
@@ -581,6 +561,7 @@ typedef struct cuda_kernels {
     size_t (*linear_scratch)(int64_t n_row, int64_t k, bool two); /* bytes */
     int (*linear)(const cuda_linear *a, cuda_stream s);
     bool (*leaves_whole)(const cuda_linear *a); /* whether `linear` leaves codes of groups of 64 or 128 */
+    bool (*sums)(const cuda_linear *a);         /* whether `linear` adds over ranks (a->sum) */
     int64_t (*left_rows)(const view *w); /* the number of rows (1 or more) whose codes `linear` reads, and
                                             leaves, with such a matrix */
     /* `linear` for many rows, up to CUDA_MAX_WIDE. Multiplies halves with sums in floats, whatever `two` is.

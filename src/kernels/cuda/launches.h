@@ -35,6 +35,7 @@ int share_close(void *p);
 const cuda_strategy *device_strategies(int *n);
 const cuda_unit *device_units(int *n);
 bool linear_leaves_whole(const cuda_linear *a);
+bool linear_sums(const cuda_linear *a);
 int64_t linear_left_rows(const view *w);
 size_t codes_bytes(int64_t k);
 bool has_wide(void);

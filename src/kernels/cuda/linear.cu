@@ -53,6 +53,7 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
     j->norm = a->norm;
     j->eps = a->eps;
     j->two = a->two;
+    j->sum = a->sum;
     j->max_panels = job_panels(*j, job_blocks(*j));
     int n_strategy;
     j->by_rule = !a->by || a->by == device_strategies(&n_strategy);
@@ -204,6 +205,12 @@ bool linear_leaves_whole(const cuda_linear *a) {
     linear_job j;
     return a->n_row == 1 && linear_job_make(a, &j) == 0 && j.n_col == 1 &&
            left_leaves_whole(&j, &a->w[0].format);
+}
+
+bool linear_sums(const cuda_linear *a) {
+    linear_job j;
+    return a->n_row == 1 && a->n_w == 1 && linear_job_make(a, &j) == 0 && j.n_col == 1 &&
+           left_sums(j, &a->w[0].format);
 }
 
 /* Computes rows [first, first + n). A single last row is computed alone. */

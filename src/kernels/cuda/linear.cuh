@@ -56,6 +56,8 @@ int one_launch(linear_job *j, const pack_format *f, cuda_stream s);
 int left_launch(linear_job *j, const pack_format *f, cuda_stream s);
 /* Whether left_launch leaves codes of groups of 64 or 128. */
 bool left_leaves_whole(const linear_job *j, const pack_format *f);
+/* Whether left_launch adds over ranks. */
+bool left_sums(const linear_job &j, const pack_format *f);
 
 /* ---- rows in shared memory (linear_kept.cu) ---- */
 

@@ -54,9 +54,10 @@ struct linear_job {
     int group_shift; /* log2 of the subgroups of a group */
     /* linear_left.cu */
     int leaves_group;
-    int whole;    /* warps of a wider group whose codes are left, 2 or 4; 0: none are left */
-    bool by_rule; /* no other strategy was requested */
-    bool early;   /* the next launch may start at once, although no codes are left */
+    int whole;      /* warps of a wider group whose codes are left, 2 or 4; 0: none are left */
+    bool by_rule;   /* no other strategy was requested */
+    bool early;     /* the next launch may start at once, although no codes are left */
+    cuda_ranks sum; /* n_rank 0: nothing is added over ranks */
 };
 
 /* The order of the scales of quantized columns. SUMS: with the sums of codes. PLAIN: alone, all columns of

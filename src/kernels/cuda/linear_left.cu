@@ -10,6 +10,7 @@
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/linear_ring.cuh"
 #include "kernels/cuda/linear_rows.cuh"
+#include "kernels/cuda/ranks.cuh"
 
 /* Panels whose sums are in shared memory until all threads finish them. If there are more than LEFT_PANELS,
  * LEFT_STEP at a time, so that rings keep their depth. */
@@ -150,8 +151,24 @@ __device__ __forceinline__ void whole_leave(const linear_job &j, int i, float v,
     codes_leave(j.leaves, i, v, max_bits);
 }
 
+/* Adds an output over ranks. Threads of neighbouring outputs have a pair; those of the first n_out outputs
+ * call it, a multiple of 16. */
+__device__ __forceinline__ float left_sum(const linear_job &j, int i, float v, int n_out, int64_t pass) {
+    const float other = __shfl_xor_sync(n_out - (int)threadIdx.x / 32 * 32 >= 32 ? ~0u : 0xffffu, v, 1);
+    const float2 own = i % 2 ? make_float2(other, v) : make_float2(v, other);
+    const uint64_t number = number_of(j.sum, pass);
+    if (i < 0)
+        return v;
+    if (i % 2 == 0)
+        pair_send(j.sum, number, i / 2, own);
+    const float2 sum = pair_add(j.sum, pass, number, i / 2, own);
+    return i % 2 ? sum.y : sum.x;
+}
+
+/* pass: SUMS: its number. */
+template <bool SUMS>
 __device__ __forceinline__ void outputs_finish(const linear_job &j, int q0, int n, const left_memory &memory,
-                                               const row_sums &sums, uint32_t *max_of) {
+                                               const row_sums &sums, uint32_t *max_of, int64_t pass) {
     static_assert(LEFT_PANELS * PACK_PANEL <= THREADS, "a thread has one output at max_bits");
     const int o = threadIdx.x, p = o / PACK_PANEL << j.gated, row = o % PACK_PANEL;
     const int n_out = (n >> j.gated) * PACK_PANEL;
@@ -163,6 +180,8 @@ __device__ __forceinline__ void outputs_finish(const linear_job &j, int q0, int 
     if (j.gated)
         v = __fmul_rn(act_value(j.act, v),
                       left_value(j, q0 + p + 1, row, partial + PACK_PANEL * WARPS, sums.factor));
+    if (SUMS) /* the only matrix is number 0 */
+        v = left_sum(j, out.at >> MATRIX_BITS, v, n_out, pass);
     if (out.at < 0)
         return;
     v = j.adds ? __fadd_rn(out.before, v) : v;
@@ -213,7 +232,9 @@ __device__ __forceinline__ void place_keep() {
         __nanosleep(200);
 }
 
-template <int BITS>
+/* SUMS: outputs are added over ranks. All blocks run at the same time and have one round of outputs, so a
+ * block has sent all of its own before it waits for those of another rank. */
+template <int BITS, bool SUMS>
 __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant__ linear_job j) {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) uint8_t shared[];
@@ -241,6 +262,7 @@ __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant_
     outputs_find(j, 0, min(left_panels(j), n_panel), memory.outputs);
     copies_end_group();
     launch_wait();
+    const int64_t pass = SUMS ? __ldcg(j.sum.pass) : 0;
     const uint32_t codes = address_kept(memory.codes) + (warp * 32 + lane) * 8,
                    meta = address_kept(memory.meta) + warp * 64 + lane % 4 * 16;
     row_take(j, memory, min(left_panels(j), n_panel), &sums);
@@ -260,7 +282,7 @@ __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant_
         }
         copies_wait<0>();
         __syncthreads();
-        outputs_finish(j, q0, n_here, memory, sums, sums.scratch);
+        outputs_finish<SUMS>(j, q0, n_here, memory, sums, sums.scratch, pass);
         q0 += left_panels(j);
         if (q0 >= n_panel)
             return;
@@ -323,13 +345,29 @@ static int left_blocks(linear_job *j, const pack_format *f) {
     return fewer;
 }
 
+bool left_sums(const linear_job &j, const pack_format *f) {
+    return left_can(j, f) && !j.gated && j.max_panels <= LEFT_PANELS && j.n[0] % 2 == 0 &&
+           j.n[0] / 2 <= j.sum.max_pair && j.sum.n_rank > 1 && j.sum.n_rank <= CUDA_MAX_RANK;
+}
+
+template <bool SUMS> static left_kernel left_kernel_of(const pack_format *f) {
+    static const left_kernel all[8] = {nullptr,
+                                       nullptr,
+                                       linear_left<2, SUMS>,
+                                       linear_left<3, SUMS>,
+                                       linear_left<4, SUMS>,
+                                       linear_left<5, SUMS>,
+                                       linear_left<6, SUMS>,
+                                       linear_left<7, SUMS>};
+    return all[f->bits];
+}
+
 int left_launch(linear_job *j, const pack_format *f, cuda_stream s) {
-    static const left_kernel all[8] = {nullptr,        nullptr,        linear_left<2>, linear_left<3>,
-                                       linear_left<4>, linear_left<5>, linear_left<6>, linear_left<7>};
     if (!left_can(*j, f))
         return CUDA_UNSUPPORTED;
+    const left_kernel kernel = j->sum.n_rank ? left_kernel_of<true>(f) : left_kernel_of<false>(f);
     const int blocks = left_blocks(j, f);
     const size_t shared_bytes = left_shared_bytes(j);
-    const int e = prepare(all[f->bits], shared_bytes);
-    return e ? e : launch(all[f->bits], dim3((unsigned)blocks), dim3(THREADS), shared_bytes, s, *j);
+    const int e = prepare(kernel, shared_bytes);
+    return e ? e : launch(kernel, dim3((unsigned)blocks), dim3(THREADS), shared_bytes, s, *j);
 }

@@ -90,6 +90,8 @@ const cuda_strategy *device_strategies(int *n) {
 }
 
 int linear_launch(const cuda_linear *a, cuda_stream s) {
+    if (a->sum.n_rank > 0 && !linear_sums(a))
+        return CUDA_UNSUPPORTED;
     if (a->w[0].format.layout == PACK_ROWS)
         return a->n_row > CUDA_MAX_ROWS ? (int)CUDA_UNSUPPORTED : float_launch(a, s);
     const int e = a->by ? a->by->launch(a, s) : CUDA_UNSUPPORTED;

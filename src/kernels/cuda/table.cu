@@ -188,6 +188,7 @@ extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_k
         linear_scratch,
         linear_launch,
         linear_leaves_whole,
+        linear_sums,
         linear_left_rows,
         has_wide,
         wide_scratch,

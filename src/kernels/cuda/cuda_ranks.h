@@ -1,0 +1,44 @@
+/* cuda_ranks.h - sums over the GPUs of one host, as launches take them: who adds, and where each stores what
+ * it adds.
+ *
+ * Each rank is a GPU of this host, and launches the same sums in the same order. A sum is the rows of all
+ * ranks, added in their order, so it has the same bits on all of them. Sums have numbers: a launch has the
+ * next ones after `first` of the pass, one for each part of at most max_pair pairs of floats, which is what a
+ * rank's memory holds. A pass begins when all ranks have ended the one before. A launch that waits for 4
+ * seconds, or whose pass has failed on another rank, ends without a result; *failed is then at least the
+ * pass. */
+#ifndef NIB_KERNELS_CUDA_CUDA_RANKS_H
+#define NIB_KERNELS_CUDA_CUDA_RANKS_H
+
+#include <stdint.h>
+
+enum { CUDA_MAX_RANK = 8, CUDA_REDUCE_SHIFT = 20 /* a number is that of the pass, then that in the pass */ };
+
+typedef struct cuda_ranks {
+    int rank, n_rank; /* n_rank 0: nothing is added */
+    void
+        *places[CUDA_MAX_RANK]; /* of each rank, cuda_ranks_bytes, zeroed once: `share_new` or `share_open` */
+    int64_t max_pair;           /* a multiple of 32 */
+    const int64_t *pass;        /* number of the pass, in device memory, not written while the graph runs */
+    int64_t first;
+    int64_t *failed; /* host memory that all ranks share, as a device pointer of `map` */
+} cuda_ranks;
+
+static inline int64_t cuda_ranks_bytes(int n_rank, int64_t max_pair) {
+    return 2 * n_rank * max_pair * 16;
+}
+/* The number of parts of n_row rows of n, and the pairs of each but the last, which may have fewer. */
+static inline int64_t cuda_ranks_parts(int64_t n_row, int64_t n, int64_t max_pair) {
+    return (n_row * (n / 2) + max_pair - 1) / max_pair;
+}
+static inline int64_t cuda_ranks_part(int64_t n_row, int64_t n, int64_t max_pair) {
+    const int64_t parts = cuda_ranks_parts(n_row, n, max_pair), each = (n_row * (n / 2) + parts - 1) / parts;
+    return parts == 1 ? each : (each + 31) / 32 * 32;
+}
+
+/* Device memory that another process of the host can open. */
+typedef struct cuda_handle {
+    char bytes[64];
+} cuda_handle;
+
+#endif
