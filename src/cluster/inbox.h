@@ -16,6 +16,9 @@ void inbox_close(inbox *in); /* after link_shut; NULL is fine */
 /* Blocks until there is a message of the pass of this number, and exchanges the oldest for *to, whose memory
  * is used again. INBOX_ANY: of any pass. ended, and the errors: as in link_receive, when nothing is left. */
 nib_status inbox_take(inbox *in, int64_t number, message *to, bool *ended, nib_error *err);
+/* From now on who waits for a message first looks for it for two milliseconds without sleeping, if n_rank
+ * ranks of this host leave cores for it: to wake two threads takes longer than a GPU's layers. */
+void inbox_hurry(inbox *in, int n_rank);
 /* Returns the memory of a message that inbox_take has filled, to be used again. */
 void inbox_return(inbox *in, message *m);
 /* Whether nothing arrives any more. Any thread. */

@@ -2,6 +2,7 @@
 #include "cluster/link.h"
 
 #include "base/num.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -76,6 +77,14 @@ nib_status link_send(const rank_link *l, const link_part *parts, int n_part, nib
         }
     }
     return NIB_OK;
+}
+
+void link_look(const rank_link *l, double seconds) {
+    char first;
+    const double end = time_now() + seconds;
+    while (recv(l->in, &first, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR) &&
+           time_now() < end)
+        thread_relax();
 }
 
 nib_status link_receive(const rank_link *l, void *to, size_t n_byte, bool *ended, nib_error *err) {

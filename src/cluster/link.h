@@ -31,6 +31,8 @@ void link_shut(const rank_link *l);
 /* Sends the parts one after the other; blocks while the next rank does not receive. NIB_E_IO: it has
  * ended. */
 nib_status link_send(const rank_link *l, const link_part *parts, int n_part, nib_error *err);
+/* Returns when something is there or the connection has ended, or after `seconds`. It does not sleep. */
+void link_look(const rank_link *l, double seconds);
 /* Blocks until n_byte bytes are there. ended: the rank before may have ended, so that there is nothing to
  * receive (*ended is then true, with NIB_OK); NULL: that is an error. NIB_E_IO: it has ended. */
 nib_status link_receive(const rank_link *l, void *to, size_t n_byte, bool *ended, nib_error *err);

@@ -342,6 +342,8 @@ nib_status pipeline_join(pipeline *p, nib_engine *e, nib_error *err) {
     p->n_vocab = model_hparams(parts.m)->n_vocab;
     const engine_pipeline with = {&p->links, p->log, check_links, close_links, p};
     /* weights that are streamed are read once for all rows */
+    if (p->sums.of && by->device != device_host())
+        inbox_hurry(p->inbox, p->others.n + 1);
     p->links.n_part = !p->sums.of && by->device == device_host() && !all.streams ? by->rows.n_cell : 0;
     p->links.n_pass = p->sums.of ? 1 : p->others.n + 1;
     p->links.n_cell = p->sums.of ? all.n_cell : 0;

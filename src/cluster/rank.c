@@ -136,6 +136,8 @@ static nib_status open_stage(rank *r, const cluster_setup *s, nib_error *err) {
                             .send = r->sums.of || is_last(r) ? NULL : send_stream,
                             .user = r};
     r->on.step->links = &r->links;
+    if (r->sums.of && r->on.step->backend->device != device_host())
+        inbox_hurry(r->inbox, r->n_rank);
     return kv_repeat_open(find_memory, r, &r->tables, err);
 }
 
