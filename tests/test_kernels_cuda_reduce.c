@@ -181,6 +181,45 @@ static void test_turns(void **state) {
     ranks_close(&r);
 }
 
+/* All ranks get the columns of all, of rows of odd widths too. */
+static void test_gather(void **state) {
+    static const int64_t rows[] = {1, 7, MAX_ROWS};
+    static const int64_t first[MAX_RANK - 1][MAX_RANK + 1] = {
+        {0, 2064, N - 1}, {0, 16, 3000, N}, {0, 0, 2048, 2050, N - 5}};
+    (void)state;
+    for (int n = 2; n <= MAX_RANK; n++) {
+        ranks r = ranks_open(n);
+        int64_t at = 0;
+        set_pass(&r, 1);
+        for (size_t t = 0; t < NUM_COUNT(rows); t++) {
+            float *got = malloc(ROWS * sizeof *got);
+            for (int i = 0; i < n; i++)
+                OK(cuda->to_device(r.x_there[i], r.x[i], ROWS * sizeof *r.x[i], r.streams[i]));
+            wait_all(&r);
+            for (int i = 0; i < n; i++) {
+                cuda_gather a = {.x = r.x_there[i], .ld = N, .n_row = rows[t], .of = of_rank(&r, i, at)};
+                memcpy(a.first, first[n - 2], sizeof first[0]);
+                OK(cuda->gather(&a, r.streams[i]));
+                at += i < n - 1 ? 0 : cuda_ranks_parts(rows[t], cuda_gather_width(&a), MAX_PAIR);
+            }
+            wait_all(&r);
+            assert_int_equal(*r.failed, 0);
+            for (int i = 0; i < n; i++) {
+                read_back(got, r.x_there[i], ROWS * sizeof *got);
+                for (int64_t e = 0; e < ROWS; e++) {
+                    int from = 0;
+                    while (from < n && first[n - 2][from + 1] <= e % N)
+                        from++;
+                    from = from < n && e / N < rows[t] ? from : i;
+                    assert_memory_equal(&got[e], &r.x[from][e], sizeof *got);
+                }
+            }
+            free(got);
+        }
+        ranks_close(&r);
+    }
+}
+
 /* ---- products that add over ranks ---- */
 
 /* A rank's product: its row, whose codes the launch before leaves, and its part of the sum. */
@@ -342,7 +381,8 @@ static void test_failures(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sums), cmocka_unit_test(test_turns),
-                                       cmocka_unit_test(test_products), cmocka_unit_test(test_failures)};
+                                       cmocka_unit_test(test_gather), cmocka_unit_test(test_products),
+                                       cmocka_unit_test(test_failures)};
     if (!gpu_open(argc, argv))
         return gpu_missing();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -133,14 +133,15 @@ static nib_status check_split(const nib_engine_options *o, const cluster_places 
     return NIB_OK;
 }
 
-/* Gives each rank all layers, of which it has a share, and the first one the head too. */
+/* Gives each rank all layers, of which it has a share, and the first one the head too. GPUs share the head.
+ */
 static nib_status share(const engine_core *whole, const cluster_places *places, pipeline **ranks,
                         cluster_decision *d, nib_error *err) {
     const int n_block = layout_n_block(whole->layout);
     if (!ranks)
         return nib_fail(err, NIB_E_USAGE, "a plan of ranks: expected ranks with layers of their own");
     for (int i = 0; i < places->n; i++)
-        d->ranks[i] = (cluster_rank){{0, i == 0 ? n_block : n_block - 1}, places->place[i]};
+        d->ranks[i] = (cluster_rank){{0, i == 0 || d->on_gpu ? n_block : n_block - 1}, places->place[i]};
     return pipeline_open(&d->options, places, ranks, err);
 }
 

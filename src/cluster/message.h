@@ -48,9 +48,10 @@ typedef struct message_header {
     int64_t row, n_row;            /* results: rows [row, row + n_row) of the segment; PASS: n_row of all */
     int64_t width;                 /* HIDDEN: of a row; SETUP: of the rows that ranks add */
     int64_t n_pass, max_generated; /* SYNC: rows of a pass; generated rows; the least of all ranks */
-    int64_t n_cell;                /* SYNC: rows of a cell, the least; PASS: those that all ranks take */
-    int32_t by_role, streams;      /* SYNC: streams: a rank reads weights for each pass; PASS: likewise */
-    uint64_t n_call, n_byte;       /* bytes of calls, and of the whole body */
+    int64_t n_cell, n_head;   /* SYNC: rows of a cell, of a visit of the head, the least; PASS: those that
+                                 all ranks take */
+    int32_t by_role, streams; /* SYNC: streams: a rank reads weights for each pass; PASS: likewise */
+    uint64_t n_call, n_byte;  /* bytes of calls, and of the whole body */
 } message_header;
 
 typedef struct message_segment {

@@ -118,6 +118,7 @@ static nib_status send_pass(void *user, const pass *p, backend *by, nib_error *e
                                  .pass = p->number,
                                  .n_row = n_row,
                                  .n_cell = to->links.n_cell,
+                                 .n_head = to->links.n_head,
                                  .streams = to->links.whole,
                                  .n_call = to->n_call};
     to->n_call = 0;
@@ -326,6 +327,7 @@ nib_status pipeline_join(pipeline *p, nib_engine *e, nib_error *err) {
                                  .n_pass = by->rows.n_pass,
                                  .max_generated = by->max_generated,
                                  .n_cell = by->rows.n_cell,
+                                 .n_head = by->rows.n_head,
                                  .by_role = by->by_role,
                                  .streams = pager_streams(parts.step->pager)};
     message got = {0};
@@ -347,6 +349,7 @@ nib_status pipeline_join(pipeline *p, nib_engine *e, nib_error *err) {
     p->links.n_part = !p->sums.of && by->device == device_host() && !all.streams ? by->rows.n_cell : 0;
     p->links.n_pass = p->sums.of ? 1 : p->others.n + 1;
     p->links.n_cell = p->sums.of ? all.n_cell : 0;
+    p->links.n_head = p->sums.of ? all.n_head : 0;
     p->links.whole = p->sums.of && all.streams;
     engine_join(e, &with, all.n_pass, all.max_generated);
     return NIB_OK;

@@ -177,6 +177,7 @@ static nib_status synchronise(rank *r, nib_error *err) {
         const backend *by = r->on.step->backend;
         head.n_pass = NUM_MIN(head.n_pass, by->rows.n_pass);
         head.n_cell = NUM_MIN(head.n_cell, by->rows.n_cell);
+        head.n_head = NUM_MIN(head.n_head, by->rows.n_head);
         if (by->max_generated > 0)
             head.max_generated =
                 head.max_generated ? NUM_MIN(head.max_generated, by->max_generated) : by->max_generated;
@@ -251,6 +252,11 @@ static void send_hidden(void *user, int64_t row, int64_t n_row, const float *x, 
     send_rows(r, head, NULL, x, (size_t)width * sizeof *x, &why);
 }
 
+/* Of ranks that share every layer the first one has the hidden states itself. */
+static void drop_hidden(void *user, int64_t row, int64_t n_row, const float *x, int64_t width) {
+    (void)user, (void)row, (void)n_row, (void)x, (void)width;
+}
+
 /* Makes the pass's segments on this rank's tables. */
 static nib_status make_segments(rank *r, nib_error *err) {
     const message_header *h = &r->got.head;
@@ -282,7 +288,7 @@ static nib_status make_segments(rank *r, nib_error *err) {
 
 static nib_status run_pass(rank *r, nib_error *err) {
     const message_header *h = &r->got.head;
-    const hidden_receiver hidden = {send_hidden, r};
+    const hidden_receiver hidden = {r->sums.of ? drop_hidden : send_hidden, r};
     const bool results = is_last(r) && !r->sums.of;
     const pass p = {.segments = r->segments,
                     .n_segment = h->n_segment,
@@ -290,7 +296,7 @@ static nib_status run_pass(rank *r, nib_error *err) {
                     .rows = results && h->wants == MESSAGE_LOGITS ? send_logits : NULL,
                     .n_best = results && h->wants == MESSAGE_BEST ? h->n_best : 0,
                     .best = send_best,
-                    .hidden = results && h->wants == MESSAGE_HIDDEN ? &hidden : NULL,
+                    .hidden = (results || r->sums.of) && h->wants == MESSAGE_HIDDEN ? &hidden : NULL,
                     .user = r};
     return step_pass(r->on.step, &p, err);
 }
@@ -332,6 +338,7 @@ static nib_status share_pass(rank *r, nib_error *err) {
     if (r->failed.status == NIB_OK)
         kv_repeat_calls(r->tables, r->in.calls, r->got.head.n_call, &r->failed);
     r->links.n_cell = r->got.head.n_cell;
+    r->links.n_head = r->got.head.n_head;
     r->links.whole = r->got.head.streams;
     sums_begin(r->sums.of, number);
     if (r->failed.status == NIB_OK)

@@ -90,7 +90,7 @@ static nib_status steps(const loop *l, visits list, nib_error *err) {
 
 static visits visits_of(const stepper *s, const pass *p) {
     const int n_block = model_n_block(s->m);
-    const int64_t n_cell = s->links ? s->links->n_cell : 0;
+    const int64_t n_cell = s->links ? s->links->n_cell : 0, n_head = s->links ? s->links->n_head : 0;
     const bool looked_at = p->probe || p->change || p->enter;
     return (visits){.next = visits_by_block,
                     .n_block = n_block,
@@ -102,7 +102,9 @@ static visits visits_of(const stepper *s, const pass *p) {
                     .segments = p->segments,
                     .n_segment = p->n_segment,
                     .n_cell = n_cell ? n_cell : s->backend->rows.n_cell,
-                    .n_head = p->logits ? 1 : p->n_head,
+                    .n_head = p->logits ? 1
+                              : n_head  ? n_head
+                                        : p->n_head,
                     /* streamed pages are read once for all rows of a block */
                     .whole = looked_at || pager_streams(s->pager) || (s->links && s->links->whole),
                     .apart = looked_at || p->apart,

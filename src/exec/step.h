@@ -22,7 +22,8 @@ typedef struct step_links {
     bool shares;    /* the ranks share every layer, and nothing of the stream is passed on */
     bool repeats;   /* this is not the first rank: it repeats the calls of page tables, and prepares none */
     bool whole;     /* of ranks that share layers: visits as if weights were streamed, because a rank's are */
-    int64_t n_cell; /* likewise: rows of a cell, the same on all ranks; 0: the back end's */
+    int64_t n_cell, n_head; /* likewise: rows of a cell, of a visit of the head, the same on all ranks; 0: the
+                               back end's */
     /* Before the first block: writes the stream that the stages before have left. Of ranks that share layers:
      * before the pass of the back end, sends it to the others. NULL: nothing. */
     nib_status (*receive)(void *user, const struct pass *p, backend *by, nib_error *err);

@@ -389,6 +389,7 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .rope = fake_rope,
         .embed = fake_embed,
         .reduce = fake_reduce,
+        .gather = fake_gather,
         .residual_scratch = fake_residual_scratch,
         .residual = fake_residual,
         .residual_add = fake_residual_add,

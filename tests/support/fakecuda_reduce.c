@@ -157,6 +157,10 @@ static bool add_part(const cuda_reduce *a, int64_t begin, int64_t n, uint64_t nu
     return true;
 }
 
+static uint64_t number_of(const cuda_ranks *of) {
+    return ((uint64_t) * (const int64_t *)real(of->pass) << CUDA_REDUCE_SHIFT) + (uint64_t)of->first;
+}
+
 void fake_sum(const cuda_reduce *a) {
     const int64_t all = a->n_row * (a->n / 2), part = cuda_ranks_part(a->n_row, a->n, a->of.max_pair);
     uint64_t number =
@@ -173,5 +177,47 @@ int fake_reduce(const cuda_reduce *a, cuda_stream s) {
     fake_sum(a);
     if (a->leaves.data)
         fake_leave(&a->leaves, real(a->out), a->ldo, a->n_row, a->n, false);
+    return 0;
+}
+
+/* Pair i of the columns of a rank, and how many of its two floats there are. */
+static float *columns_of(const cuda_gather *a, int rank, int64_t i, int *n) {
+    const int64_t half = cuda_gather_width(a) / 2, row = i / half, at = a->first[rank] + i % half * 2;
+    const int64_t left = a->first[rank + 1] - at;
+    *n = row < a->n_row && left > 0 ? (int)NUM_MIN(left, (int64_t)2) : 0;
+    return *n ? (float *)real(a->x) + row * a->ld + at : NULL;
+}
+
+static bool gather_part(const cuda_gather *a, int64_t begin, int64_t part, uint64_t number) {
+    const cuda_ranks *of = &a->of;
+    int n;
+    for (int64_t i = 0; i < part; i++) {
+        float v[2] = {0, 0};
+        const float *own = columns_of(a, of->rank, begin + i, &n);
+        if (n)
+            memcpy(v, own, (size_t)n * sizeof *v);
+        for (int r = 0; r < of->n_rank; r++)
+            if (r != of->rank)
+                store(line_of(of, r, of->rank, number, i), v, number);
+    }
+    for (int64_t i = 0; i < part; i++)
+        for (int r = 0; r < of->n_rank; r++) {
+            float v[2], *to = columns_of(a, r, begin + i, &n);
+            if (r != of->rank && !wait_for(of, r, number, i, v))
+                return false;
+            if (r != of->rank && n)
+                memcpy(to, v, (size_t)n * sizeof *v);
+        }
+    return true;
+}
+
+int fake_gather(const cuda_gather *a, cuda_stream s) {
+    LAUNCH(s);
+    KEEP(gather, fake_gather);
+    const int64_t width = cuda_gather_width(a), all = a->n_row * width / 2,
+                  part = cuda_ranks_part(a->n_row, width, a->of.max_pair);
+    uint64_t number = number_of(&a->of);
+    for (int64_t begin = 0; begin < all && gather_part(a, begin, part, number++); begin += part)
+        ;
     return 0;
 }

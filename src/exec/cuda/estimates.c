@@ -27,7 +27,7 @@ static bool is_plain(const cuda *c) {
     const step *last = all->n > 0 ? &all->list[all->n - 1] : NULL;
     return last && last->kind == STEP_LINEAR && last->n_w == 1 && !last->tail && last->out == REG_LOGITS &&
            !layout_block(c->setup.layout, b)->program.ops[last->first].adds && !fetches_has(c, b, last) &&
-           !c->batched && !c->setup.a16;
+           !c->batched && !c->setup.a16 && !c->setup.sums;
 }
 
 /* The number of rows for which saving so many bytes pays. If a sketch was requested, all rows that the kernel

@@ -199,9 +199,10 @@ static const step *sum_behind(const launch_walk *w, const step *s) {
  * can. */
 static void add_over_ranks(const launch_walk *w, const step *s, cuda_linear *a) {
     const step *sum = sum_behind(w, s);
-    cuda_linear with = *a;
+    cuda_linear with;
     if (!sum || a->n_row != w->g->n_row)
         return;
+    memcpy(&with, a, sizeof with); /* its padding too */
     with.y[0] = launch_at(w, sum->out);
     with.ldy[0] = launch_ld(w, sum->out);
     with.adds = sum->tail != NULL;
@@ -209,7 +210,7 @@ static void add_over_ranks(const launch_walk *w, const step *s, cuda_linear *a) 
     with.sum = reduce_next(w->c);
     if (!w->c->k->sums(&with))
         return;
-    memcpy(a, &with, sizeof *a); /* its padding too */
+    memcpy(a, &with, sizeof *a);
     reduce_count(w->c, a->n_row, a->w[0].n);
     w->c->now.summed = sum;
 }
@@ -246,6 +247,8 @@ static nib_status multiply_rows(const launch_walk *w, const step *s, int64_t r, 
         a.y[i] = launch_at(w, out) + r * a.ldy[i];
     }
     add_over_ranks(w, s, &a);
+    if (launch_shares_head(w, s) && !launch_narrow(w, &a))
+        return NIB_OK;
     w->c->now.coded_whole = a.leaves.data && w->c->k->leaves_whole(&a);
     if (w->is_head && few && estimates_serve(w->c, &a))
         return two_steps(w, o, r, &a, err);
@@ -256,6 +259,8 @@ static nib_status multiply(const launch_walk *w, const step *s, nib_error *err) 
     const int64_t each = launch_is_wide(w, s) ? w->g->n_row : CUDA_MAX_ROWS;
     for (int64_t r = 0; r < w->g->n_row; r += each)
         NIB_TRY(multiply_rows(w, s, r, NUM_MIN(w->g->n_row - r, each), err));
+    if (launch_shares_head(w, s))
+        return launch_gather(w, s, err);
     return steps_has_outliers(w->c, w->g->block, s) ? add_outliers(w, s, err) : NIB_OK;
 }
 

@@ -67,6 +67,11 @@ nib_status launch_norm(const launch_walk *w, const op *o, const op *second, nib_
 nib_status launch_each(const launch_walk *w, const op *o, nib_error *err);
 nib_status launch_columns(const launch_walk *w, const op *o, nib_error *err);
 nib_status launch_reduce(const launch_walk *w, const step *s, nib_error *err); /* reduce.c */
+/* Whether each rank computes some logits in this step, and gets those of the others from launch_gather. */
+bool launch_shares_head(const launch_walk *w, const step *s);
+/* Narrows the head's product to this rank's outputs. False: it has none. */
+bool launch_narrow(const launch_walk *w, cuda_linear *a);
+nib_status launch_gather(const launch_walk *w, const step *s, nib_error *err);
 nib_status launch_rope(const launch_walk *w, const op *o, nib_error *err);
 
 #endif

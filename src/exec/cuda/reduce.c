@@ -1,4 +1,5 @@
 /* reduce.c - see reduce.h. */
+#include "base/num.h"
 #include "exec/cuda/launch.h"
 #include "memory/device_cuda.h"
 
@@ -123,4 +124,45 @@ nib_status launch_reduce(const launch_walk *w, const step *s, nib_error *err) {
     a.leaves = launch_leaves(w, s);
     reduce_count(w->c, a.n_row, a.n);
     return replay_add(w->c, LAUNCH_REDUCE, o, &a, sizeof a, err);
+}
+
+/* ---- the head ---- */
+
+bool launch_shares_head(const launch_walk *w, const step *s) {
+    return w->c->setup.sums && w->is_head && s->kind == STEP_LINEAR && s->out == REG_LOGITS && s->n_w == 1 &&
+           !s->tail && !w->ops[s->first].adds && !fetches_has(w->c, w->g->block, s) &&
+           !steps_has_outliers(w->c, w->g->block, s);
+}
+
+/* The first of a rank's outputs: each has whole panels. */
+static int64_t first_of(const cuda *c, int64_t n, int rank) {
+    const int n_rank = sums_n_rank(c->setup.sums);
+    return rank == n_rank ? n : num_div_up(n, PACK_PANEL) * rank / n_rank * PACK_PANEL;
+}
+
+bool launch_narrow(const launch_walk *w, cuda_linear *a) {
+    view *of = &a->w[0];
+    const int rank = sums_rank(w->c->setup.sums);
+    const int64_t first = first_of(w->c, of->n, rank), end = first_of(w->c, of->n, rank + 1);
+    uint64_t before = 0;
+    pack_bytes(&of->format, first, of->k, &before); /* the whole matrix did not overflow */
+    of->data = (const uint8_t *)of->data + before;
+    of->n = end - first;
+    a->bias[0] = a->bias[0] ? a->bias[0] + first : NULL;
+    a->y[0] += first;
+    return end > first;
+}
+
+nib_status launch_gather(const launch_walk *w, const step *s, nib_error *err) {
+    const op *o = &w->ops[s->first];
+    cuda_gather a;
+    memset(&a, 0, sizeof a);
+    a.x = launch_at(w, REG_LOGITS);
+    a.ld = launch_ld(w, REG_LOGITS);
+    a.n_row = w->g->n_row;
+    a.of = reduce_next(w->c);
+    for (int r = 0; r <= a.of.n_rank; r++)
+        a.first[r] = first_of(w->c, o->n, r);
+    reduce_count(w->c, a.n_row, cuda_gather_width(&a));
+    return replay_add(w->c, LAUNCH_GATHER, o, &a, sizeof a, err);
 }

@@ -88,6 +88,7 @@ static int launch_one(const cuda *c, const gpu_launch *l, cuda_stream on) {
     case LAUNCH_EACH: return c->k->each(&l->u.each, on);
     case LAUNCH_COLUMNS: return c->k->columns(&l->u.columns, on);
     case LAUNCH_REDUCE: return c->k->reduce(&l->u.reduce, on);
+    case LAUNCH_GATHER: return c->k->gather(&l->u.gather, on);
     case LAUNCH_ROPE: return c->k->rope(&l->u.rope, on);
     case LAUNCH_RECURRENT: return c->k->recurrent(&l->u.recurrent, on);
     case LAUNCH_ROUTE: return c->k->route(&l->u.route, on);

@@ -25,6 +25,7 @@ typedef enum launch_kind {
     LAUNCH_COLUMNS,
     LAUNCH_ROPE,
     LAUNCH_REDUCE,
+    LAUNCH_GATHER,
     LAUNCH_RECURRENT,
     LAUNCH_ROUTE,
     LAUNCH_EXPERTS,

@@ -227,6 +227,9 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
     case LAUNCH_COLUMNS:
         out->bytes = (double)(2 * l->u.columns.n_row * l->u.columns.n_group * l->u.columns.n * FLOAT);
         return;
+    case LAUNCH_GATHER:
+        out->bytes = sum_bytes(&l->u.gather.of, l->u.gather.n_row, cuda_gather_width(&l->u.gather));
+        return;
     case LAUNCH_REDUCE:
         out->bytes = sum_bytes(&l->u.reduce.of, l->u.reduce.n_row, l->u.reduce.n) +
                      (double)(2 * l->u.reduce.n_row * l->u.reduce.n * FLOAT);
@@ -262,6 +265,7 @@ static void label(const cuda *c, const gpu_launch *l, char *out, size_t size) {
                                         [LAUNCH_ATTEND] = "rope, attention",
                                         [LAUNCH_PROMPT] = "rope, attention",
                                         [LAUNCH_REDUCE] = "add over ranks",
+                                        [LAUNCH_GATHER] = "logits of all ranks",
                                         [LAUNCH_ROUTE] = "route",
                                         [LAUNCH_FETCH] = "fetch residuals",
                                         [LAUNCH_ADD] = "add residuals",

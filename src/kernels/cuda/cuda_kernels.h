@@ -600,6 +600,7 @@ typedef struct cuda_kernels {
     int (*rope)(const cuda_rope *a, cuda_stream s);
     int (*embed)(const cuda_embed *a, cuda_stream s);
     int (*reduce)(const cuda_reduce *a, cuda_stream s);
+    int (*gather)(const cuda_gather *a, cuda_stream s);
     size_t (*residual_scratch)(int64_t n_row, int64_t k, int64_t k_chunk); /* bytes */
     int (*residual)(const cuda_residual *a, cuda_stream s);
     int (*residual_add)(const cuda_residual_add *a, cuda_stream s);
@@ -651,6 +652,7 @@ typedef struct cuda_kernels {
     X(rope, cuda_rope)                                                                                       \
     X(embed, cuda_embed)                                                                                     \
     X(reduce, cuda_reduce)                                                                                   \
+    X(gather, cuda_gather)                                                                                   \
     X(residual, cuda_residual)                                                                               \
     X(residual_add, cuda_residual_add)                                                                       \
     X(sample, cuda_sample)                                                                                   \

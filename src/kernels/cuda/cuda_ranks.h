@@ -27,6 +27,20 @@ typedef struct cuda_ranks {
 static inline int64_t cuda_ranks_bytes(int n_rank, int64_t max_pair) {
     return 2 * n_rank * max_pair * 16;
 }
+/* Rows of logits, of which each rank has computed some columns: all get all. */
+typedef struct cuda_gather {
+    float *x; /* [n_row, ld], 8-byte aligned rows */
+    int64_t ld, n_row;
+    int64_t first[CUDA_MAX_RANK + 1]; /* rank r has columns [first[r], first[r + 1]), from an even one on */
+    cuda_ranks of;                    /* of sums of rows of cuda_gather_width() */
+} cuda_gather;
+/* The most columns of a rank, made even. */
+static inline int64_t cuda_gather_width(const cuda_gather *a) {
+    int64_t most = 0;
+    for (int r = 0; r < a->of.n_rank; r++)
+        most = a->first[r + 1] - a->first[r] > most ? a->first[r + 1] - a->first[r] : most;
+    return (most + 1) / 2 * 2;
+}
 /* The number of parts of n_row rows of n, and the pairs of each but the last, which may have fewer. */
 static inline int64_t cuda_ranks_parts(int64_t n_row, int64_t n, int64_t max_pair) {
     return (n_row * (n / 2) + max_pair - 1) / max_pair;

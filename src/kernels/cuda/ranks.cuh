@@ -88,17 +88,23 @@ __device__ __forceinline__ void pair_send(const cuda_ranks &a, uint64_t number, 
         if (r != a.rank)
             line_store(line_of(a, r, a.rank, number, i), own, m);
 }
-/* Adds pair i of all ranks, in their order. After a failure the sum is that of other numbers. */
+/* Pair i of another rank; after a failure other numbers. */
+__device__ __forceinline__ float2 pair_wait(const cuda_ranks &a, int64_t pass, uint64_t number, int64_t i,
+                                            int rank) {
+    const line *const from = line_of(a, a.rank, rank, number, i);
+    const marks m = marks_of(number);
+    line_wait w = {0, 0};
+    float2 v;
+    while (!line_load(from, &v, m) && !gives_up(a, pass, &w))
+        ;
+    return v;
+}
+/* Adds pair i of all ranks, in their order. */
 __device__ __forceinline__ float2 pair_add(const cuda_ranks &a, int64_t pass, uint64_t number, int64_t i,
                                            float2 own) {
-    const marks m = marks_of(number);
     float2 sum = own;
     for (int r = 0; r < a.n_rank; r++) {
-        float2 v = own;
-        line_wait w = {0, 0};
-        if (r != a.rank)
-            while (!line_load(line_of(a, a.rank, r, number, i), &v, m) && !gives_up(a, pass, &w))
-                ;
+        const float2 v = r == a.rank ? own : pair_wait(a, pass, number, i, r);
         sum = r == 0 ? v : make_float2(__fadd_rn(sum.x, v.x), __fadd_rn(sum.y, v.y));
     }
     return sum;

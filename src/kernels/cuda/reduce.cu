@@ -72,6 +72,13 @@ __global__ void __launch_bounds__(REDUCE_THREADS) reduce_rows(const __grid_const
     }
 }
 
+/* The number of blocks for so many pairs. */
+static int64_t blocks_of(int64_t part) {
+    const int64_t blocks = (part + REDUCE_THREADS - 1) / REDUCE_THREADS, most = device_sm_count();
+    const int64_t max = most < REDUCE_BLOCKS ? most : REDUCE_BLOCKS;
+    return blocks < max ? blocks : max;
+}
+
 int reduce_launch(const cuda_reduce *a, cuda_stream s) {
     reduce_job j = {*a};
     if (a->n < 2 || a->n % 2 || a->ldx % 2 || a->ldo % 2 || a->n_row < 1 || a->of.n_rank < 2 ||
@@ -88,12 +95,61 @@ int reduce_launch(const cuda_reduce *a, cuda_stream s) {
     }
     j.half = a->n / 2;
     j.part = cuda_ranks_part(a->n_row, a->n, a->of.max_pair);
-    const int64_t blocks = (j.part + REDUCE_THREADS - 1) / REDUCE_THREADS, most = device_sm_count();
-    const int64_t max = most < REDUCE_BLOCKS ? most : REDUCE_BLOCKS;
     const int e = prepare(reduce_rows, 0);
-    return e ? e
-             : launch(reduce_rows, dim3((unsigned)(blocks < max ? blocks : max)), dim3(REDUCE_THREADS), 0, s,
-                      j);
+    return e ? e : launch(reduce_rows, dim3((unsigned)blocks_of(j.part)), dim3(REDUCE_THREADS), 0, s, j);
+}
+
+/* ---- rows of which each rank has a part ---- */
+
+struct gather_job {
+    cuda_gather a;
+    int64_t half, part; /* pairs of a row, at most; of a part */
+};
+
+/* The columns of pair i of a rank's part; *n: how many of the two there are. */
+__device__ __forceinline__ float *columns_of(const gather_job &j, int rank, int64_t i, int *n) {
+    const int64_t row = i / j.half, at = j.a.first[rank] + 2 * (i - row * j.half),
+                  left = j.a.first[rank + 1] - at;
+    *n = row >= j.a.n_row || left < 1 ? 0 : left > 1 ? 2 : 1;
+    return j.a.x + row * j.a.ld + at;
+}
+
+__global__ void __launch_bounds__(REDUCE_THREADS) gather_rows(const __grid_constant__ gather_job j) {
+    const cuda_ranks &of = j.a.of;
+    const int64_t all = j.a.n_row * j.half, first = (int64_t)blockIdx.x * REDUCE_THREADS + threadIdx.x,
+                  step = (int64_t)gridDim.x * REDUCE_THREADS;
+    int n;
+    launch_next();
+    launch_wait();
+    const int64_t pass = *of.pass;
+    uint64_t number = number_of(of, pass);
+    for (int64_t begin = 0; begin < all; begin += j.part, number++) {
+        for (int64_t i = first; i < j.part; i += step) {
+            const float *const own = columns_of(j, of.rank, begin + i, &n);
+            pair_send(of, number, i, make_float2(n > 0 ? __ldcg(own) : 0.0f, n > 1 ? __ldcg(own + 1) : 0.0f));
+        }
+        for (int64_t i = first; i < j.part; i += step)
+            for (int r = 0; r < of.n_rank; r++) {
+                if (r == of.rank)
+                    continue;
+                const float2 v = pair_wait(of, pass, number, i, r);
+                float *const to = columns_of(j, r, begin + i, &n);
+                if (n > 0)
+                    to[0] = v.x;
+                if (n > 1)
+                    to[1] = v.y;
+            }
+    }
+}
+
+int gather_launch(const cuda_gather *a, cuda_stream s) {
+    gather_job j = {*a};
+    if (a->n_row < 1 || a->of.n_rank < 2 || a->of.n_rank > CUDA_MAX_RANK || a->of.max_pair % 32)
+        return CUDA_UNSUPPORTED;
+    j.half = cuda_gather_width(a) / 2;
+    j.part = cuda_ranks_part(a->n_row, 2 * j.half, a->of.max_pair);
+    const int e = prepare(gather_rows, 0);
+    return e ? e : launch(gather_rows, dim3((unsigned)blocks_of(j.part)), dim3(REDUCE_THREADS), 0, s, j);
 }
 
 /* ---- memory of several processes ---- */

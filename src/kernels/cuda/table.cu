@@ -209,6 +209,7 @@ extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_k
         rope_launch,
         embed_launch,
         reduce_launch,
+        gather_launch,
         residual_scratch,
         residual_launch,
         residual_add_launch,
