@@ -13,7 +13,12 @@
 
 #include <cmocka.h>
 
-enum { N = 4096 + 64, MAX_ROWS = 37, MAX_RANK = 4, MAX_PAIR = 1 << 14 /* about 8 rows */ };
+enum {
+    N = 4096 + 64,
+    MAX_ROWS = 301 /* many: reduce_many.cu */,
+    MAX_RANK = 4,
+    MAX_PAIR = 1 << 14 /* about 8 rows */
+};
 
 typedef struct ranks {
     int n;
@@ -115,7 +120,7 @@ static void check(const ranks *r, int64_t n_row, int n_times) {
 
 /* All ranks have the sum in the order of the ranks, for any number of rows, and time after time. */
 static void test_sums(void **state) {
-    static const int64_t rows[] = {1, 2, 7, 16, 17, MAX_ROWS};
+    static const int64_t rows[] = {1, 2, 7, 16, 17, 37, 150, MAX_ROWS};
     (void)state;
     for (int n = 2; n <= MAX_RANK; n++) {
         ranks r = ranks_open(n);
@@ -148,7 +153,7 @@ static void test_sums(void **state) {
 /* Sums of many and of few rows in turn, without waiting: also behind a short last part no line is stored
  * again before it has been read. */
 static void test_turns(void **state) {
-    static const int64_t rows[] = {MAX_ROWS, 1, 9, 1, 17, 2, 1, 16};
+    static const int64_t rows[] = {MAX_ROWS, 1, 9, 1, 37, 2, 1, 160};
     enum { TIMES = 25 };
     (void)state;
     ranks r = ranks_open(2);
@@ -183,7 +188,7 @@ static void test_turns(void **state) {
 
 /* All ranks get the columns of all, of rows of odd widths too. */
 static void test_gather(void **state) {
-    static const int64_t rows[] = {1, 7, MAX_ROWS};
+    static const int64_t rows[] = {1, 7, 37};
     static const int64_t first[MAX_RANK - 1][MAX_RANK + 1] = {
         {0, 2064, N - 1}, {0, 16, 3000, N}, {0, 0, 2048, 2050, N - 5}};
     (void)state;

@@ -24,8 +24,15 @@ typedef struct cuda_ranks {
     int64_t *failed; /* host memory that all ranks share, as a device pointer of `map` */
 } cuda_ranks;
 
+/* Tiles of many rows that a rank's memory holds beside the lines of pairs. */
+enum { CUDA_TILE_QUADS = 1024 /* of 4 floats */ };
+static inline int64_t cuda_ranks_tiles(int64_t max_pair) {
+    return (max_pair + CUDA_TILE_QUADS / 4 - 1) / (CUDA_TILE_QUADS / 4);
+}
 static inline int64_t cuda_ranks_bytes(int n_rank, int64_t max_pair) {
-    return 2 * n_rank * max_pair * 16;
+    const int64_t tiles = cuda_ranks_tiles(max_pair);
+    return 2 * n_rank * max_pair * 16 + (2 * tiles + n_rank) * CUDA_TILE_QUADS * 16 +
+           (n_rank + 1) * tiles * 8;
 }
 /* Rows of logits, of which each rank has computed some columns: all get all. */
 typedef struct cuda_gather {

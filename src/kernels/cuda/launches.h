@@ -27,6 +27,9 @@ enum linear_kind {
     LINEAR_MANY
 };
 int linear_launch_as(const cuda_linear *a, linear_kind kind, cuda_stream s);
+/* Many rows without codes (reduce_many.cu). CUDA_UNSUPPORTED: too few, or their widths are not those of
+ * quads. */
+int reduce_many_launch(const cuda_reduce *a, cuda_stream s);
 /* reduce.cu */
 int share_new(void **p, size_t bytes, cuda_handle *handle);
 int share_open(void **p, const cuda_handle *handle);

@@ -95,6 +95,9 @@ int reduce_launch(const cuda_reduce *a, cuda_stream s) {
     }
     j.half = a->n / 2;
     j.part = cuda_ranks_part(a->n_row, a->n, a->of.max_pair);
+    const int many = reduce_many_launch(a, s);
+    if (many != CUDA_UNSUPPORTED)
+        return many;
     const int e = prepare(reduce_rows, 0);
     return e ? e : launch(reduce_rows, dim3((unsigned)blocks_of(j.part)), dim3(REDUCE_THREADS), 0, s, j);
 }
