@@ -86,15 +86,21 @@ else
     check "one rank streams, the other does not" same --devices cpu:70M,cpu
 fi
 
+mkdir "$tmp/chat" "$tmp/batches"
+python3 "$here/support/chat-model.py" "$here" "$tmp/chat" || exit 1
+
 # The same on fake GPUs (tests/support/fakecuda.c), whose memory the processes share.
 library=$(cd "$(dirname "$nibble")" && pwd)/tests/libfakecuda.so
 if [ -f "$library" ]; then
     alone="--backend cuda"
     export NIBBLE_CUDA="$library"
     check "on 2 GPUs" alike 1e-3 "$data/llama" 0,0 --kv f16
+    check "on 3, with unequal shares of the head" alike 1e-3 "$data/gpt2" 0,0,0 --kv f16
     check "on 4, with biases" alike 1e-3 "$data/gpt_neox" 0,0,0,0 --kv f16
     check "on 2, with a part of every expert" alike 1e-3 "$data/qwen3_moe" 0,0 --kv f16
     check "on 2, with norms after the sums" alike 1e-3 "$data/gemma3" 0,0 --kv f16
+    check "sums in products, and the head in shares" alike 2e-2 "$tmp/large.gguf" 0,0 --kv f16 -c 64
+    check "embeddings between answers" python3 "$here/support/cluster-embeds.py" "$nibble" "$tmp/chat" 0,0 --kv f16
     check "a GPU without memory for its share" fails 3 "memory for the whole share" \
         run "$data/llama" --tokens 5,6,7 -n 1 --kv f16 -ngl 1 --devices 0,0 --split-mode tensor
     unset NIBBLE_CUDA
@@ -103,7 +109,5 @@ else
     echo "skip shares on GPUs: $library is not there"
 fi
 
-mkdir "$tmp/chat" "$tmp/batches"
-python3 "$here/support/chat-model.py" "$here" "$tmp/chat" || exit 1
 python3 "$here/support/cluster-checks.py" "$nibble" "$tmp/chat" "$tmp/batches" cpu,cpu --split-mode tensor || failed=1
 exit $failed
