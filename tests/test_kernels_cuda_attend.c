@@ -223,6 +223,57 @@ static void test_store(void **state) {
     check_store(4);
 }
 
+/* Norms of heads in the launch of attention give the bits of a launch of their own before it. */
+static void check_norms(int64_t n_head, int64_t n_kv, int64_t d, int code_bits) {
+    enum { ROWS = 3, PAGES = 2, STEPS = 70 };
+    const attend_case c = {n_head, n_kv, d, d, 0, ROPE_HALF, 0, code_bits, 0, 0};
+    gpu_attention g[2] = {gpu_attention_open(&c, ROWS, true, PAGES),
+                          gpu_attention_open(&c, ROWS, true, PAGES)};
+    const size_t bytes = sizeof(float) * (size_t)(ROWS * g[0].nq);
+    float *found[2] = {malloc(bytes), malloc(bytes)}, *w[2];
+    for (int i = 0; i < 2; i++) {
+        float *norm = random_rows(d, 9 + (uint64_t)i, 1);
+        w[i] = device_copy(norm, (size_t)d * sizeof *norm);
+        free(norm);
+    }
+    g[1].a.q_norm = w[0], g[1].a.k_norm = w[1], g[1].a.norm_eps = 1e-5f;
+    for (int step = 0; step < STEPS; step++) {
+        float *rows = random_rows(ROWS * g[0].ld, (uint64_t)step + 1, 2);
+        for (int i = 0; i < 2; i++) {
+            const cuda_attend *a = &g[i].a;
+            float *q = (void *)(uintptr_t)a->q, *k = (void *)(uintptr_t)a->k;
+            const cuda_norm norm = {NORM_RMS, q,       w[0],    NULL,    q,     ROWS, g[i].ld,
+                                    g[i].ld,  g[i].nq, n_head,  false,   1e-5f, k,    w[1],
+                                    NULL,     k,       g[i].ld, g[i].ld, n_kv};
+            const int32_t at[ROWS] = {step, step, step / 2};
+            OK(cuda->to_device(q, rows, (size_t)(ROWS * g[i].ld) * 4, stream));
+            OK(cuda->to_device((void *)(uintptr_t)a->position, at, sizeof at, stream));
+            if (i == 0)
+                OK(cuda->norm(&norm, stream));
+            OK(cuda->attend(a, stream));
+            OK(cuda->stream_sync(stream));
+            read_back(found[i], a->out, bytes);
+        }
+        assert_true(isfinite(found[0][0]));
+        assert_memory_equal(found[0], found[1], bytes);
+        free(rows);
+    }
+    for (int i = 0; i < 2; i++) {
+        gpu_attention_close(&g[i]);
+        drop(w[i]);
+        free(found[i]);
+    }
+}
+static void test_norms(void **state) {
+    (void)state;
+    for (int bits = 0; bits <= 8; bits += 4) {
+        check_norms(32, 4, 128, bits);
+        check_norms(9, 3, 64, bits);
+        check_norms(5, 1, 256, bits);
+        check_norms(20, 2, 128, bits);
+    }
+}
+
 /* Pages are copied to the GPU in its order of keys, and come back unchanged. */
 static void check_move(int64_t n_kv, int64_t d) {
     enum { PAGES = 4, N_MOVED = 3 };
@@ -369,10 +420,8 @@ static void test_move(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_attend),
-        cmocka_unit_test(test_codes),
-        cmocka_unit_test(test_store),
-        cmocka_unit_test(test_move),
+        cmocka_unit_test(test_attend), cmocka_unit_test(test_codes), cmocka_unit_test(test_store),
+        cmocka_unit_test(test_norms),  cmocka_unit_test(test_move),
     };
     const struct CMUnitTest anywhere[] = {cmocka_unit_test(test_orders)};
     if (cmocka_run_group_tests(anywhere, NULL, NULL))

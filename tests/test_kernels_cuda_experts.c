@@ -121,6 +121,28 @@ static void routing(void **state) {
         }
 }
 
+/* The codes that a router leaves of its input x [k], where `experts` reads them (experts.cuh). */
+static void check_codes(const float *x, const uint8_t *row, int64_t k) {
+    const struct {
+        float scale;
+        int32_t sum;
+    } *meta = (const void *)(row + (k + 255) / 256 * 256);
+    for (int64_t g = 0; g < k / 32; g++) {
+        float largest = 0;
+        int32_t sum = 0;
+        for (int64_t i = 32 * g; i < 32 * g + 32; i++)
+            largest = fmaxf(largest, fabsf(x[i]));
+        for (int64_t i = 32 * g; i < 32 * g + 32; i++) {
+            const int64_t quad = i / 4, at = quad / 16 * 16 + quad % 4 * 4 + quad / 8 % 2 * 2 + quad / 4 % 2;
+            const int8_t code = (int8_t)row[4 * at + i % 4];
+            assert_int_equal(code, (int)rintf(x[i] * (127 / largest)));
+            sum += code;
+        }
+        assert_true(meta[g].scale == largest / 127);
+        assert_int_equal(meta[g].sum, sum);
+    }
+}
+
 /* With the router's product: logits against sums in double, and choices by these logits. */
 static void router_of(type_id type, int64_t n_expert, int64_t k, int64_t n_row, bool normed, bool many) {
     const op o = router(SCORE_SOFTMAX, n_expert, 4, 1, 1);
@@ -143,11 +165,20 @@ static void router_of(type_id type, int64_t n_expert, int64_t k, int64_t n_row, 
     a.eps = 1e-5f;
     a.normed = normed_there;
     a.many = many;
+    const int64_t code_bytes = cuda_expert_row(k);
+    uint8_t *codes = malloc((size_t)(n_row * code_bytes));
+    float *input = malloc((size_t)(n_row * k) * sizeof *input);
+    a.codes = !many && k % 64 == 0 ? device_new((size_t)(n_row * code_bytes)) : NULL;
     a.ended = device_copy(none, ((size_t)n_row + 1) * sizeof *none);
     for (int again = 0; again < 2; again++) /* counters are zeros again */
         OK(cuda->route(&a, stream));
     read_back(logits, a.logits, (size_t)(n_row * n_expert) * sizeof *logits);
     read_back(out, a.out, (size_t)(n_row * o.n) * sizeof *out);
+    read_back(input, normed ? a.normed : there, (size_t)(n_row * k) * sizeof *input);
+    if (a.codes) {
+        read_back(codes, a.codes, (size_t)(n_row * code_bytes));
+        drop(a.codes);
+    }
     for (int64_t r = 0; r < n_row; r++) {
         double squares = 0;
         for (int64_t i = 0; i < k; i++)
@@ -165,6 +196,8 @@ static void router_of(type_id type, int64_t n_expert, int64_t k, int64_t n_row, 
                 fail_msg("a router of %d x %d, row %d: %g, not %g", (int)n_expert, (int)k, (int)r,
                          (double)logits[r * n_expert + e], sum);
         }
+        if (a.codes)
+            check_codes(input + r * k, codes + r * code_bytes, k);
         route_row(&o, logits + r * n_expert, NULL, NULL, NULL, want);
         for (int64_t i = 0; i < o.u.route.n_used; i++)
             assert_true(out[r * o.n + i] == want[i]);
@@ -173,7 +206,7 @@ static void router_of(type_id type, int64_t n_expert, int64_t k, int64_t n_row, 
     drop(w.data), drop(there), drop(norm_there), drop(normed_there), drop(a.logits), drop(a.out), drop(a.few),
         drop(a.wide), drop(a.ended);
     matrix_close(&m);
-    free(x), free(norm), free(row), free(logits), free(out), free(none);
+    free(x), free(norm), free(row), free(logits), free(out), free(none), free(codes), free(input);
 }
 
 static void routers(void **state) {
@@ -183,6 +216,7 @@ static void routers(void **state) {
     for (int i = 0; i < 12; i++) {
         router_of(types[i % 3], 128, 512, rows[i / 3], i % 2, false);
         router_of(types[i % 3], 10, 100, rows[i / 3], i % 2 == 0, false);
+        router_of(types[i % 3], 130, 4132, rows[i / 3], i % 2 == 0, false);
         router_of(types[i % 3], 300, 80, rows[i / 3], false, true);
     }
 }
@@ -224,8 +258,10 @@ static void case_close(mixture_case *c) {
     free(c->x), free(c->logits);
 }
 
-/* The layer's output for rows [first, first + n_row): [n_row, d], to be freed. */
-static float *layer_of(const mixture_case *c, int64_t first, int64_t n_row, bool two, bool wide) {
+/* The layer's output for rows [first, first + n_row): [n_row, d], to be freed. leaves: codes of one row to
+ * leave. */
+static float *layer_leaving(const mixture_case *c, int64_t first, int64_t n_row, bool two, bool wide,
+                            cuda_codes leaves) {
     const mixture *m = &c->of;
     const int64_t n_pair = n_row * m->n_used;
     float *chosen = device_new((size_t)(n_row * c->router.n) * sizeof(float));
@@ -257,13 +293,16 @@ static float *layer_of(const mixture_case *c, int64_t first, int64_t n_row, bool
     down.n = m->d;
     down.x = neurons;
     down.ldx = m->n_used * m->ff;
+    up.next = c->w[2];
+    down.row_leaves = leaves;
     down.each = down.sum = down.weighted = true;
     down.gated = false;
     down.y[0] = y;
     down.ldy[0] = m->d;
     const int64_t a = cuda_experts_scratch(&up), b = cuda_experts_scratch(&down);
     up.scratch = down.scratch = device_new((size_t)(a > b ? a : b) + 256);
-    if (!wide && cuda_experts_leave(&c->w[2], two) && c->w[0].format.layout == PACK_TILE)
+    if (!wide && cuda_experts_leave(&c->w[2], two) && c->w[0].format.layout == PACK_TILE &&
+        !cuda_experts_quantize(n_row, m->n_used))
         down.codes = up.leaves = device_new((size_t)cuda_experts_codes(n_row, m->n_used, m->ff));
     OK(cuda->route(&r, stream));
     OK(cuda->experts(&up, stream));
@@ -273,6 +312,43 @@ static float *layer_of(const mixture_case *c, int64_t first, int64_t n_row, bool
     if (up.leaves)
         drop(up.leaves);
     return out;
+}
+
+static float *layer_of(const mixture_case *c, int64_t first, int64_t n_row, bool two, bool wide) {
+    return layer_leaving(c, first, n_row, two, wide, (cuda_codes){0});
+}
+
+/* A product of one row has the same bits with the codes that the layer leaves. */
+static void check_left(const mixture_case *c, const char *name, const char *recipe, bool normed) {
+    const int64_t d = c->of.d, n = 48;
+    matrix m = matrix_open_uniform(recipe, n, d, MATRIX_RANDOM, 12);
+    const size_t bytes = cuda->codes_bytes(d);
+    float *norm = random_rows(d, 8, 1), *norm_there = device_copy(norm, (size_t)d * sizeof *norm), *y, *x,
+          is[2][48];
+    cuda_codes left = {device_new(bytes), normed ? norm_there : NULL, m.view.format.group};
+    OK(cuda->fill(left.data, 0, bytes, stream));
+    y = layer_leaving(c, 0, 1, false, false, left);
+    x = device_copy(y, (size_t)d * sizeof *y);
+    cuda_linear a = {.n_w = 1,
+                     .w = {matrix_there(&m)},
+                     .n_row = 1,
+                     .x = x,
+                     .ldx = d,
+                     .norm = left.norm,
+                     .eps = 1e-5f,
+                     .y = {device_new(sizeof is[0])},
+                     .ldy = {n},
+                     .scratch = device_new(cuda->linear_scratch(1, d, false))};
+    for (int i = 0; i < 2; i++) {
+        a.codes = i ? left.data : NULL;
+        OK(cuda->linear(&a, stream));
+        read_back(is[i], a.y[0], sizeof is[i]);
+    }
+    if (!isfinite(is[0][0]) || memcmp(is[0], is[1], sizeof is[0]) != 0)
+        fail_msg("%s: a product in %s has other bits with what is left", name, recipe);
+    drop(left.data), drop(x), drop(a.y[0]), drop(a.scratch), drop(a.w[0].data), drop(norm_there);
+    matrix_close(&m);
+    free(norm), free(y);
 }
 
 static double dot(const matrix *m, int64_t row, const double *x, float *memory) {
@@ -333,8 +409,8 @@ static void check_layer(const mixture_case *c, const char *name, bool two, bool 
 
 static void products(void **state) {
     (void)state;
-    static const mixture shapes[] = {
-        {16, 4, 256, 128}, {5, 2, 320, 96}, {40, 8, 1024, 192}, {5, 2, 4672, 96}};
+    static const mixture shapes[] = {{16, 4, 256, 128}, {5, 2, 320, 96},     {40, 8, 1024, 192},
+                                     {5, 2, 4672, 96},  {20, 12, 128, 1600}, {18, 17, 256, 96}};
     static const type_id types[] = {TYPE_Q4_0, TYPE_Q8_0, TYPE_Q4_K, TYPE_Q6_K,  TYPE_IQ4_NL,
                                     TYPE_BF16, TYPE_F16,  TYPE_F32,  TYPE_F8G64, TYPE_F4G64};
     static const char *const recipes[] = {"u3g32a", "u2g16", "u5g64", "u4g128", "u4growa", "u4g64t"};
@@ -352,6 +428,11 @@ static void products(void **state) {
             const char *name = recipe ? recipe : type_get(type)->name;
             check_layer(&c, name, false, false, floats ? 1e-5 : 0.03);
             check_layer(&c, name, true, false, floats ? 1e-5 : 1e-3);
+            if (of.d % 32 == 0) {
+                check_left(&c, name, "u4g32", false);
+                check_left(&c, name, "u4g32", true);
+                check_left(&c, name, "u4g64", t % 2);
+            }
             if (cuda->has_wide())
                 check_layer(&c, name, true, true, floats ? 1e-5 : 3e-3);
             case_close(&c);

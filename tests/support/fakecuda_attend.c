@@ -35,6 +35,13 @@ static void rotate(const cuda_attend *a, int64_t row, float *x, int64_t n_head) 
                               table + (a->cos_sin_by_row ? row : position_of(a, row)) * a->n_rot);
 }
 
+/* RMSNorm of heads, where attention has it. */
+static void norm_heads(const cuda_attend *a, const float *w, float *x, int64_t n_head) {
+    if (w)
+        kernels_table()->norm(NORM_RMS, x, real(w), NULL, x, n_head * a->kv.d_head, n_head, false,
+                              a->norm_eps);
+}
+
 /* Whether row `other` is in the launch, and of the same sequence. */
 static bool is_sibling(const cuda_attend *a, int64_t row, int64_t other) {
     const int32_t *first = real(a->first_page);
@@ -46,6 +53,7 @@ static void store_row(const cuda_attend *a, int64_t row) {
     const float *v = a->kv.v ? (const float *)real(a->v) + row * a->ldv : NULL;
     float *k = malloc((size_t)n * sizeof *k);
     memcpy(k, (const float *)real(a->k) + row * a->ldk, (size_t)n * sizeof *k);
+    norm_heads(a, a->k_norm, k, a->kv.n_kv_head);
     rotate(a, row, k, a->kv.n_kv_head);
     for (int64_t at = 0; at < n; at += d) {
         uint16_t *to_k = cached(a, false, row, at / d, position_of(a, row)),
@@ -178,6 +186,7 @@ static void attend_row(const cuda_attend *a, int64_t row, const kv_view *kv) {
     void *scratch = aligned_alloc(64, (attend_scratch_bytes(d) + 63) / 64 * 64);
     float *q = malloc((size_t)nq * sizeof *q);
     memcpy(q, (const float *)real(a->q) + row * a->ldq, (size_t)nq * sizeof *q);
+    norm_heads(a, a->q_norm, q, a->n_head);
     rotate(a, row, q, a->n_head);
     const attend_args args = {.kv = *kv,
                               .q = q,
@@ -217,6 +226,8 @@ int fake_attend(const cuda_attend *a, cuda_stream s) {
     KEEP(attend, fake_attend);
     if (a->n_row > CUDA_MAX_ROWS || ((!a->k || !a->kv.v) && !a->stored) || a->kv.d_head % 8)
         return fake_misuse("attention of too many rows, of keys that are not there, or of odd heads");
+    if (a->q_norm && (!cuda_attend_norms(a) || !a->k_norm))
+        return fake_misuse("attention cannot norm its heads");
     if (!a->kv.v && (a->cos_sin || a->leaves.data || a->kv.n_kv_head != 1))
         return fake_misuse("attention of shared keys rotates, leaves codes, or has several heads of them");
     for (int64_t row = 0; row < a->n_row && !a->stored; row++)

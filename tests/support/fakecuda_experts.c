@@ -165,6 +165,8 @@ int fake_experts(const cuda_experts *a, cuda_stream s) {
     KEEP(experts, fake_experts);
     if (fake_is_put_in_order(a->w, a->n_w))
         return fake_misuse("experts may be read while they are still put in order");
+    if (a->row_leaves.data && (!a->sum || a->n_row != 1 || a->n % 32))
+        return fake_misuse("products of experts cannot leave codes of their sum");
     if (!a->scratch || (a->leaves && (a->wide || a->two)))
         return fake_misuse("products of experts have no scratch, or leave codes that they cannot");
     const size_t n = (size_t)(a->n_row * a->n_used * a->n) * sizeof(float);
@@ -173,6 +175,8 @@ int fake_experts(const cuda_experts *a, cuda_stream s) {
     const int e = run_tiles(a, y, parts);
     if (!e && a->sum)
         add_up(a, parts, y[0]);
+    if (!e && a->row_leaves.data)
+        fake_leave(&a->row_leaves, real(a->y[0]), a->ldy[0], 1, a->n, false);
     free(y[0]), free(y[1]), free(parts);
     return e;
 }

@@ -43,8 +43,9 @@ static bool has_left_rows(const cuda *c, int b, const step *s, int64_t n_row) {
 /* Whether the step may leave codes of the group's rows. With one row, every launch that can does. */
 static bool leaves_rows(const launch_walk *w, const step *s) {
     const int64_t n_row = w->g->n_row;
-    return n_row == 1 || (has_left_rows(w->c, s->codes_for_block, s->codes_for, n_row) &&
-                          (s->kind != STEP_LINEAR || has_left_rows(w->c, w->g->block, s, n_row)));
+    return n_row == 1 ||
+           (s->kind != STEP_EXPERTS && has_left_rows(w->c, s->codes_for_block, s->codes_for, n_row) &&
+            (s->kind != STEP_LINEAR || has_left_rows(w->c, w->g->block, s, n_row)));
 }
 
 /* Only `linear` reads codes. The norm of a block that was never run is not loaded yet. */
@@ -313,8 +314,10 @@ static nib_status launch_part(const launch_walk *w, const step *s, nib_error *er
     if (part == VISIT_WHOLE || (s->first >= cut_first(p, part) && s->first + s->n <= cut_end(p, part)))
         return launch_step(w, s, err);
     if (part == VISIT_BEFORE && s->kind == STEP_ATTEND && s->rope) {
-        NIB_TRY(launch_rope(w, &w->ops[s->first], err));
-        return launch_rope(w, &w->ops[s->first + 1], err);
+        if (s->q_norm)
+            NIB_TRY(launch_norm(w, s->q_norm, s->k_norm, err));
+        NIB_TRY(launch_rope(w, s->rope, err));
+        return launch_rope(w, s->rope + 1, err);
     }
     return NIB_OK;
 }

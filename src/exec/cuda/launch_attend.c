@@ -160,6 +160,20 @@ static nib_status give_output(const launch_walk *w, const op *o, const cuda_atte
                       launch_ld(w, o->out), o->u.attn.d_head, err);
 }
 
+/* Norms of heads are part of the attention of generated rows, or a launch before it. */
+static nib_status take_norms(const launch_walk *w, const step *s, cuda_attend *a, nib_error *err) {
+    const cuda *c = w->c;
+    if (!s->q_norm)
+        return NIB_OK;
+    if (c->now.wide || c->now.run.visit.cache_only || launch_is_staged(c, &w->ops[s->first + s->n - 1]) ||
+        !cuda_attend_norms(a))
+        return launch_norm(w, s->q_norm, s->k_norm, err);
+    a->q_norm = launch_vector(w, s->q_norm->w);
+    a->k_norm = launch_vector(w, s->k_norm->w);
+    a->norm_eps = s->q_norm->u.norm.eps;
+    return NIB_OK;
+}
+
 nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
     cuda *c = w->c;
     const op *o = &w->ops[s->first + s->n - 1];
@@ -182,7 +196,6 @@ nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
         a.kv.recent_k = c->now.origin + kv->recent_key_at;
         a.kv.recent_v = c->now.origin + kv->recent_value_at;
     }
-    NIB_TRY(take_inputs(w, o, &a, err));
     a.n_row = w->g->n_row;
     a.n_head = o->u.attn.n_head;
     a.position = c->mem.position + w->g->row;
@@ -203,6 +216,11 @@ nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
     a.scratch = c->mem.attend_scratch;
     a.leaves = launch_leaves(w, s);
     c->now.coded_whole = false;
+    NIB_TRY(take_norms(w, s, &a, err));
+    NIB_TRY(take_inputs(w, o, &a, err));
+    if (a.q_norm)
+        a.q = launch_at(w, s->q_norm->in), a.ldq = launch_ld(w, s->q_norm->in),
+        a.k = launch_at(w, s->k_norm->in), a.ldk = launch_ld(w, s->k_norm->in);
     const bool reuses = slides && c->now.wide && c->now.reuses;
     NIB_TRY(launch_is_staged(c, o) ? attend_staged(w, o, &a, err)
             : reuses               ? attend_reusing(w, o, &a, err)

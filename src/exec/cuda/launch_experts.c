@@ -105,7 +105,13 @@ nib_status launch_experts(const launch_walk *w, const step *s, nib_error *err) {
     }
     a.scratch = c->mem.expert_scratch;
     a.codes = c->now.rows_coded == s ? c->now.rows_coded_at : NULL;
-    const bool leaves = s->rows_for && !a.wide && !a.two;
+    a.row_leaves = launch_leaves(w, s);
+    c->now.coded_whole = false;
+    if (s->rows_for && w->ops[s->rows_for->first].u.experts.sum)
+        cuda_weight(c, w->g->block, w->ops[s->rows_for->first].w, &a.next);
+    const bool leaves =
+        s->rows_for && !a.wide && !a.two &&
+        !(w->ops[s->rows_for->first].u.experts.sum && cuda_experts_quantize(a.n_row, a.n_used));
     a.leaves = leaves ? c->mem.expert_codes : NULL;
     c->now.rows_coded = leaves ? s->rows_for : NULL;
     c->now.rows_coded_at = a.leaves;

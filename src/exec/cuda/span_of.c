@@ -272,6 +272,10 @@ static void label(const cuda *c, const gpu_launch *l, char *out, size_t size) {
                                         [LAUNCH_SHORTLIST] = "exact logits of the head",
                                         [LAUNCH_BEST] = "sampling"};
     const block *b = layout_block(c->setup.layout, l->block);
+    if (l->kind == LAUNCH_ATTEND && l->u.attend.q_norm) {
+        snprintf(out, size, "norm, rope, attention");
+        return;
+    }
     const bool is_product = l->kind == LAUNCH_LINEAR || l->kind == LAUNCH_WIDE || l->kind == LAUNCH_BATCH ||
                             l->kind == LAUNCH_EXPERTS;
     if (!is_product && names[l->kind]) {

@@ -159,6 +159,7 @@ static nib_status take_experts(const builder *b, int i, step *s) {
     if ((s->n_w == 2 && is_gate(b, i)) || (s->n_w == 1 && o->u.experts.sum && is_residual(b, i)))
         s->tail = &b->ops[i + s->n_w];
     s->n = s->n_w + (s->tail != NULL);
+    s->out = s->tail ? s->tail->out : o->out;
     return NIB_OK;
 }
 
@@ -267,16 +268,38 @@ static bool rotates_for(const builder *b, int i) {
            !is_read_later(b, i + 3, a->in) && !is_read_later(b, i + 3, a->in2);
 }
 
+/* Whether op i norms the heads of a register that attention a reads, as its kernel can. */
+static bool is_norm_of(const op *o, reg r, int64_t n_head, const op *a) {
+    return o->kind == OP_NORM && o->out == r && o->u.norm.kind == NORM_RMS && o->w >= 0 && o->b < 0 &&
+           !o->u.norm.w_full && o->u.norm.n_group == n_head && o->k == n_head * a->u.attn.d_head;
+}
+
+/* Whether ops i and i + 1 are norms of the heads of q and k, which the rotations and the attention after them
+ * read. */
+static bool norms_for(const builder *b, int i) {
+    const op *o = &b->ops[i], *a = o + 4;
+    if (!norms_together(b, i) || !rotates_for(b, i + 2))
+        return false;
+    const op *q = o->out == a->in ? o : o + 1, *k = q == o ? o + 1 : o;
+    return is_norm_of(q, a->in, a->u.attn.n_head, a) && is_norm_of(k, a->in2, a->u.attn.n_kv_head, a) &&
+           a->in3 != q->out && a->in3 != k->out;
+}
+
 static nib_status take_attention(const builder *b, int i, step *s) {
     const op *o = &b->ops[i];
     s->kind = STEP_ATTEND;
+    if (o->kind == OP_NORM) {
+        s->q_norm = o->out == o[4].in ? o : o + 1;
+        s->k_norm = s->q_norm == o ? o + 1 : o;
+        i += 2, o += 2;
+    }
     if (o->kind == OP_ROPE && !rotates_for(b, i)) {
         s->kind = STEP_ROPE;
         return o->in == o->out ? NIB_OK : refuse(b, o, "expected it in place");
     }
     s->rope = o->kind == OP_ROPE ? o : NULL;
-    s->n = s->rope ? 3 : 1;
-    o = &b->ops[i + s->n - 1];
+    o += s->rope ? 2 : 0;
+    s->n = (int)(o - &b->ops[s->first]) + 1;
     s->out = o->out;
     if (b->coded && (!op_stores(o) || o->u.attn.d_head % 8))
         return refuse(b, o,
@@ -337,6 +360,8 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_NORM:
         if (norms_router(b, i))
             return take_router(b, i, s);
+        if (norms_for(b, i))
+            return take_attention(b, i, s);
         s->kind = STEP_NORM;
         if (fuses_norm(b, i)) {
             b->norm = o;
@@ -450,11 +475,15 @@ static bool can_leave(const block *of, const step *s) {
     const op *first = &of->program.ops[s->first];
     if (s->kind == STEP_LINEAR && of->weights[first->w].format.layout == PACK_ROWS)
         return false;
+    if (s->kind == STEP_EXPERTS && !first->u.experts.sum)
+        return false;
     if (s->out == REG_NONE || s->out == REG_LOGITS)
         return false;
     const op *last = &first[s->n - 1];
-    return s->kind == STEP_ATTEND ? !last->u.attn.shared && last->u.attn.d_head % 32 == 0
-                                  : first->n % (s->kind == STEP_REDUCE ? 64 : 32) == 0;
+    if (s->kind == STEP_ATTEND)
+        return !last->u.attn.shared && last->u.attn.d_head % 32 == 0;
+    return (s->kind == STEP_EXPERTS ? first->u.experts.n : first->n) % (s->kind == STEP_REDUCE ? 64 : 32) ==
+           0;
 }
 
 static bool can_take(const block *of, const step *s) {

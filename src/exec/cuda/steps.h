@@ -34,8 +34,10 @@ struct step {
     const op *gather;  /* STEP_GROUPS: OP_COPY before the product, whose input it reads itself; NULL: none */
     const op *scatter; /* STEP_GROUPS: OP_COPY after it, whose output it writes itself; NULL: none */
     const op *rope;    /* STEP_ATTEND: the rotation of q, equal to that of k; NULL: none */
-    reg in, out;       /* in: input of STEP_LINEAR; out: the only register that STEP_LINEAR, STEP_ATTEND or
-                          STEP_REDUCE writes */
+    const op *q_norm,
+        *k_norm; /* STEP_ATTEND: the norms of heads before it, which are the first ops; NULL: none */
+    reg in, out; /* in: input of STEP_LINEAR; out: the only register that STEP_LINEAR, STEP_ATTEND,
+                    STEP_EXPERTS or STEP_REDUCE writes */
     const step *codes_for; /* the next product, if it reads codes of `out` that this step leaves (cuda_codes);
                               NULL: it does not */
     int codes_for_block;

@@ -1,12 +1,13 @@
 /* attend.cu - attention of single tokens to the paged KV caches of their sequences.
  *
  * A block computes up to HEADS query heads that share a KV head, over every n-th page of one sequence. It
- * rotates the queries. The block that has the newest page also rotates and stores the new key and value. A
- * warp goes through pieces of pages with its own softmax. Queries, scores and results are in the registers of
- * the matrix instruction (m16n8k16 of halves). Row g of the instruction is head g. Row g + 8 is the rounding
- * error of that head's queries or weights as halves, so products are as exact as those of floats. Keys and
- * values, or their codes, are loaded directly into these registers. The order of channels and positions in
- * the instruction is free if both operands agree; here it is chosen so that a lane reads contiguous memory.
+ * norms (if they have norms) and rotates the queries. The block that has the newest page does so with the new
+ * key, too, and stores it and the value. A warp goes through pieces of pages with its own softmax. Queries,
+ * scores and results are in the registers of the matrix instruction (m16n8k16 of halves). Row g of the
+ * instruction is head g. Row g + 8 is the rounding error of that head's queries or weights as halves, so
+ * products are as exact as those of floats. Keys and values, or their codes, are loaded directly into these
+ * registers. The order of channels and positions in the instruction is free if both operands agree; here it
+ * is chosen so that a lane reads contiguous memory.
  *
  * The value of a code is the half nearest to scale * code + min, as in prompts.
  *
@@ -16,6 +17,7 @@
 #include "kernels/cuda/attend_warp.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
+#include "kernels/cuda/row_math.cuh"
 
 /* Stores an element of the result. If codes are left, a warp has 32 successive elements. */
 __device__ __forceinline__ void out_put(const attend_job &j, int row, int i, float v) {
@@ -24,6 +26,23 @@ __device__ __forceinline__ void out_put(const attend_job &j, int row, int i, flo
         group_leave_among(j.leaves_rows, row, i, v, j.leaves_rows.norm ? j.leaves_rows.norm[i] : 1.0f);
     else if (j.leaves.codes)
         group_leave(j.leaves, i, v, j.leaves.norm ? j.leaves.norm[i] : 1.0f);
+}
+
+/* Elements i and i + half of a head, of which each lane of a warp has N pairs; weights of their norm. The sum
+ * of squares has the order of `norm`, since i is 32 n + lane. */
+template <int N> __device__ __forceinline__ void pairs_norm(float2 (&x)[N], const float2 (&w)[N], float eps) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        sum = __fmaf_rn(x[n].x, x[n].x, sum);
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        sum = __fmaf_rn(x[n].y, x[n].y, sum);
+    const float factor = norm_factor_of(pairs_sum(sum, 32), (float)(64 * N), eps);
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        x[n] = make_float2(__fmul_rn(__fmul_rn(x[n].x, factor), w[n].x),
+                           __fmul_rn(__fmul_rn(x[n].y, factor), w[n].y));
 }
 
 /* Loads the queries into shared memory and, if the block has the newest page, the new key and value. A warp
@@ -38,7 +57,13 @@ __device__ __forceinline__ void queries_take(const attend_work<D> &w, bool has_n
               mine = threadIdx.x, n_turn = a.cos_sin ? (int)a.n_rot / 2 : 0;
     const float2 none = make_float2(0.0f, 0.0f), still = make_float2(1.0f, 0.0f);
     const bool is_new = has_new && mine < half;
-    float2 table[PAIRS], key_table = still; /* read before the previous launch ends */
+    float2 table[PAIRS], key_table = still, norm[2][PAIRS]; /* read before the previous launch ends */
+    if (a.q_norm)
+#pragma unroll
+        for (int n = 0; n < PAIRS; n++) {
+            norm[0][n] = make_float2(a.q_norm[32 * n + lane], a.q_norm[32 * n + lane + half]);
+            norm[1][n] = make_float2(a.k_norm[32 * n + lane], a.k_norm[32 * n + lane + half]);
+        }
 #pragma unroll
     for (int n = 0; n < PAIRS; n++)
         table[n] = 32 * n + lane < n_turn ? pair_table(a, w.row, w.range.position, 32 * n + lane) : still;
@@ -65,7 +90,21 @@ __device__ __forceinline__ void queries_take(const attend_work<D> &w, bool has_n
                                                                                  (int64_t)w.kv_head * d;
         key = make_float2(x[to.x], x[to.y]);
         value = make_float2(v[to.x], v[to.y]);
+        if (a.q_norm) { /* each warp norms the whole key, and keeps pair `mine` */
+            float2 all[PAIRS];
+#pragma unroll
+            for (int n = 0; n < PAIRS; n++)
+                all[n] = make_float2(x[32 * n + lane], x[32 * n + lane + half]);
+            pairs_norm(all, norm[1], a.norm_eps);
+#pragma unroll
+            for (int n = 0; n < PAIRS; n++)
+                key = warp == n ? all[n] : key;
+        }
     }
+    if (a.q_norm)
+#pragma unroll
+        for (int e = 0; e < EACH; e++)
+            pairs_norm(pair[e], norm[0], a.norm_eps);
 #pragma unroll
     for (int e = 0; e < EACH; e++)
 #pragma unroll
@@ -358,6 +397,8 @@ enum { COUNTERS = 1 << 14, COUNTER_BYTES = COUNTERS * (int)sizeof(unsigned) };
 static inline int attend_make(const cuda_attend *a, attend_job *j) {
     const int64_t d = a->kv.d_head;
     *j = attend_job{*a};
+    if (a->q_norm && (!cuda_attend_norms(a) || !a->k || !a->k_norm || !a->cos_sin))
+        return CUDA_UNSUPPORTED;
     if (d < 8 || d > 256 || d % 8 || a->n_rot > d || a->n_row < 1 || a->n_row > 65535 ||
         a->n_head % a->kv.n_kv_head || a->n_row * a->n_head > COUNTERS)
         return CUDA_UNSUPPORTED;

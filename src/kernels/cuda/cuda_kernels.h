@@ -150,6 +150,10 @@ typedef struct cuda_attend {
     const float *cos_sin;      /* [position, n_rot]: n_rot/2 cosines, then n_rot/2 sines; NULL: no rotation */
     bool cos_sin_by_row;       /* cos_sin is [n_row, n_rot] */
     bool stored; /* `store` stored the rows, or the launches before wrote to the same sequences */
+    /* [d_head]: heads of q and k are RMSNorm(head) * norm before they are rotated, with the bits of `norm`.
+       `attend` only, if cuda_attend_norms(). NULL: both are used as they are. */
+    const float *q_norm, *k_norm;
+    float norm_eps;
     rope_style style;
     int64_t n_rot;
     int64_t window; /* positions; 0: all */
@@ -162,6 +166,12 @@ typedef struct cuda_attend {
     cuda_codes leaves; /* codes of `out` to leave; d_head is a multiple of 32; for as many rows as left_rows()
                           of the product */
 } cuda_attend;
+
+/* Whether `attend` can compute the norms of q and k. */
+static inline bool cuda_attend_norms(const cuda_attend *a) {
+    const int64_t d = a->kv.d_head;
+    return !a->stored && a->style == ROPE_HALF && a->n_rot == d && (d == 64 || d == 128 || d == 256);
+}
 
 /* Copies pages of one layer's keys and values between the device's memory and the host's, in the order of the
  * host's kernels there (kernels/kv_layout.h). */
@@ -408,6 +418,9 @@ typedef struct cuda_experts {
      * next; NULL: none. cuda_experts_codes() bytes. Not with `wide`. */
     const void *codes;
     void *leaves;
+    cuda_codes row_leaves; /* codes of y[0] to leave for `linear`; one row, `sum`, n a multiple of 32 */
+    view next; /* the matrices by which the same experts multiply y next, if `sum` does so: a launch for one
+                  row brings them to the L2 cache; data NULL: there are none */
 } cuda_experts;
 /* Bytes of the codes of a row of k, and of those that a launch leaves. */
 static inline int64_t cuda_expert_row(int64_t k) {
@@ -423,6 +436,11 @@ static inline bool cuda_experts_leave(const view *next, bool two) {
     const pack_format *f = &next->format;
     return f->layout == PACK_TILE && f->scale != PACK_SCALE_TWO && f->group == 32 && next->k % 64 == 0 &&
            !two;
+}
+/* Whether a sum makes codes of floats as fast as it reads codes, so that none need be left for it. */
+enum { CUDA_EXPERTS_ONE = 16 };
+static inline bool cuda_experts_quantize(int64_t n_row, int64_t n_used) {
+    return n_row == 1 && n_used <= CUDA_EXPERTS_ONE;
 }
 /* Bytes of the input's codes or images, to a multiple of 256. */
 static inline int64_t cuda_experts_input(const cuda_experts *a) {

@@ -45,10 +45,29 @@ static int sum_launch(const cuda_experts *a, const float *part, cuda_stream s) {
                       dim3(EXPERT_THREADS), 0, s, j);
 }
 
+/* Leaves codes of one row that has been computed. A warp has 32 elements. */
+__global__ void __launch_bounds__(EXPERT_THREADS)
+    experts_leave(const float *y, int n, const __grid_constant__ codes_row to) {
+    const int i = blockIdx.x * EXPERT_THREADS + threadIdx.x;
+    launch_next();
+    launch_wait();
+    if (i < n)
+        group_leave(to, i, __ldcg(y + i), to.norm ? to.norm[i] : 1.0f);
+}
+static int leave_launch(const cuda_experts *a, cuda_stream s) {
+    if (!a->row_leaves.data)
+        return 0;
+    const int e = prepare(experts_leave, 0);
+    return e ? e
+             : launch(experts_leave, dim3((unsigned)((a->n + EXPERT_THREADS - 1) / EXPERT_THREADS)),
+                      dim3(EXPERT_THREADS), 0, s, a->y[0], (int)a->n, codes_of(a->row_leaves, a->n));
+}
+
 static bool experts_are(const cuda_experts *a) {
     const int64_t n_pair = a->n_row * a->n_used;
     return (a->n_w == 1 || (a->n_w == 2 && !a->sum)) && (!a->gated || a->n_w == 2) && a->n_row >= 1 &&
            a->n_row <= CUDA_MAX_WIDE && a->n_used >= 1 && n_pair < INT32_MAX && a->n >= 1 &&
+           (!a->row_leaves.data || (a->sum && a->n_row == 1 && a->n % 32 == 0)) &&
            a->w[0].n % a->n_expert == 0 && a->w[0].k >= 1 && a->w[0].k <= MAX_PACK_ROW;
 }
 
@@ -76,13 +95,14 @@ int experts_launch(const cuda_experts *a, cuda_stream s) {
     j.n_used = (int)a->n_used, j.n_w = a->n_w, j.act = a->act;
     j.each = a->each, j.sum = a->sum, j.weighted = a->weighted;
     j.gated = a->gated, j.adds = a->adds, j.two = a->two;
-    if (!rows && !wide && a->sum && a->n_row == 1) {
+    if (!rows && !wide && a->n_row == 1) {
         const int one = experts_one_launch(a, j, s);
-        if (one != CUDA_UNSUPPORTED)
-            return one;
+        if (one != CUDA_UNSUPPORTED) /* on 9.0 it leaves codes itself */
+            return one || device_major() >= 9 ? one : leave_launch(a, s);
     }
-    const int e = rows   ? experts_float_launch(a, j, s)
-                  : wide ? experts_wide_launch(a, j, s)
-                         : experts_few_launch(a, j, s);
-    return e || !a->sum ? e : sum_launch(a, part, s);
+    int e = rows   ? experts_float_launch(a, j, s)
+            : wide ? experts_wide_launch(a, j, s)
+                   : experts_few_launch(a, j, s);
+    e = e || !a->sum ? e : sum_launch(a, part, s);
+    return e ? e : leave_launch(a, s);
 }

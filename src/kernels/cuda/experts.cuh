@@ -136,6 +136,38 @@ __device__ __forceinline__ void codes_store(uint8_t *row, int k, int i, float v)
         ((subgroup_meta *)(row + meta_at(k_pad)))[i / 32] = subgroup_meta{scales.x, sum};
 }
 
+/* The bits of the largest magnitude of four elements. */
+__device__ __forceinline__ uint32_t four_max(float4 v) {
+    const uint32_t m = 0x7fffffffu;
+    return max(max(__float_as_uint(v.x) & m, __float_as_uint(v.y) & m),
+               max(__float_as_uint(v.z) & m, __float_as_uint(v.w) & m));
+}
+/* Their codes, and the sum of these. */
+__device__ __forceinline__ uint32_t four_codes(float4 v, float inverse, int *sum) {
+    const uint32_t a = __float_as_uint(code_float(v.x, inverse)),
+                   b = __float_as_uint(code_float(v.y, inverse)),
+                   c = __float_as_uint(code_float(v.z, inverse)),
+                   d = __float_as_uint(code_float(v.w, inverse)),
+                   codes = __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
+    *sum = __dp4a((int)codes, 0x01010101, 0);
+    return codes;
+}
+/* As codes_store, for four successive elements of a lane and 128 of a warp, some of which may be beyond k. */
+__device__ __forceinline__ void codes_store_four(uint8_t *row, int k, int i, float4 v) {
+    const int k_pad = (k + TILE_CHUNK_K - 1) / TILE_CHUNK_K * TILE_CHUNK_K;
+    const float2 scales = group_scales(max_lanes(four_max(v), 8), 127.0f);
+    int sum;
+    const uint32_t codes = four_codes(v, scales.y, &sum);
+#pragma unroll
+    for (int o = 1; o < 8; o *= 2)
+        sum += __shfl_xor_sync(~0u, sum, o);
+    if (i >= k)
+        return;
+    ((uint32_t *)row)[quad_at(i / 4)] = codes;
+    if (i % 32 == 0)
+        ((subgroup_meta *)(row + meta_at(k_pad)))[i / 32] = subgroup_meta{scales.x, sum};
+}
+
 /* Bytes of a packed matrix of one expert. */
 static inline int64_t expert_bytes(const view *w, int64_t n_expert) {
     return tile_panel_bytes(&w->format, w->k) * ((w->n / n_expert + PACK_PANEL - 1) / PACK_PANEL);
@@ -144,7 +176,8 @@ static inline int64_t expert_bytes(const view *w, int64_t n_expert) {
 /* With packed matrices (experts_few.cu), with matrices of floats (experts_float.cu), of many rows
  * (experts_wide.cu). */
 int experts_few_launch(const cuda_experts *a, const expert_job &j, cuda_stream s);
-/* The sum over the experts of one row, with the bits of experts_few_launch and the sum after it. */
+/* One row, with the bits of experts_few_launch and of the sum after it (experts_one.cu). CUDA_UNSUPPORTED: it
+ * is not a gate or a sum of matrices that it has kernels for. */
 int experts_one_launch(const cuda_experts *a, const expert_job &j, cuda_stream s);
 int experts_float_launch(const cuda_experts *a, const expert_job &j, cuda_stream s);
 int experts_wide_launch(const cuda_experts *a, const expert_job &j, cuda_stream s);

@@ -8,24 +8,12 @@
  * A pair alone uses the columns of the matrix instruction for the eight subgroups of a chunk (as
  * linear_left.cu), so each lane scales four sums for a chunk, otherwise four for each subgroup. The order of
  * sums is that of linear.cuh within a warp, and then that of the warps, so both ways give the same bits. */
-#include "kernels/cuda/experts.cuh"
+#include "kernels/cuda/experts_few.cuh"
 #include "kernels/cuda/few.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/linear_rows.cuh"
-#include "kernels/cuda/linear_weights.cuh"
-#include "kernels/cuda/tables.cuh"
 
 enum { COLUMNS = CUDA_EXPERT_FEW };
-
-struct few_job {
-    linear_job of;
-    expert_job x;
-    const uint8_t *codes; /* rows of codes, `step` bytes each; then their residuals if `two` */
-    uint8_t *leaves;      /* rows of codes of the outputs; NULL: none */
-    int64_t step, leaves_step, expert_bytes, residuals;
-    int n_panel;
-};
 
 /* ---- the rows' codes ---- */
 
@@ -247,17 +235,11 @@ __device__ __forceinline__ void panel_sum(const few_job &j, few_walk w, const cu
 
 /* ---- results ---- */
 
-/* The warps that share a panel: those of slot s (2 panels, of each matrix if gated) are s * share and the
- * next. */
-__device__ __forceinline__ int panel_warps(const few_job &j) {
-    return EXPERT_WARPS / (j.x.gated ? 4 : 2);
-}
-
 /* A finished sum of output `in` of the block's panels of one matrix, for one pair. */
 __device__ __forceinline__ float few_value(const few_job &j, const few_sums &sums, int matrix,
                                            const uint8_t *panel, int slot, int in, int m,
                                            const cuda_expert_tile &tile) {
-    const int share = panel_warps(j), each = j.x.two ? 2 : 1;
+    const int share = parts_of(j.x.gated), each = j.x.two ? 2 : 1;
     float v = 0.0f;
     for (int c = 0; c < each; c++) {
         const int column = m * each + c;
@@ -317,7 +299,7 @@ __global__ void __launch_bounds__(EXPERT_THREADS, 3) experts_few(const __grid_co
         panels[i] = p < j.n_panel ? j.of.w[matrix] + at : nullptr;
         up[i] = p < j.n_panel && j.x.gated ? j.of.w[1] + at : nullptr;
     }
-    const int share = panel_warps(j), slot = warp / share;
+    const int share = parts_of(j.x.gated), slot = warp / share;
     few_walk w = {slot == 0   ? panels[0]
                   : slot == 1 ? panels[1]
                   : slot == 2 ? up[0]
@@ -330,65 +312,7 @@ __global__ void __launch_bounds__(EXPERT_THREADS, 3) experts_few(const __grid_co
     few_write(j, sums, tile, matrix, panels, up);
 }
 
-/* ---- the sum of one row ---- */
-
-enum { ONE_WARPS = 16 /* experts of a row at most */ };
-
-/* A block has a panel, and a warp an expert. The parts of K are summed apart and added in order, as by the
- * warps of experts_few. The tiles are in the order of the row's experts, a pair each. */
-template <int BITS, int TABLE = TABLE_NONE>
-__global__ void __launch_bounds__(32 * ONE_WARPS) experts_one(const __grid_constant__ few_job j) {
-    __shared__ float sums[ONE_WARPS][PACK_PANEL];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, share = panel_warps(j);
-    launch_next();
-    launch_wait();
-    const cuda_expert_tile tile = j.x.tiles[warp];
-    few_walk w = {};
-    w.panel = j.of.w[0] + tile.expert * j.expert_bytes + blockIdx.x * j.of.panel_bytes;
-    w.column = j.codes + warp * j.step;
-    if (lane == 0)
-        prefetch_l2(w.panel, (uint32_t)j.of.panel_bytes);
-    lane_tables<TABLE> tables;
-    tables_load<BITS>(&tables, j.of.table,
-                      TABLE == TABLE_BOOK ? w.panel + j.of.tail_at + TILE_LINE : nullptr);
-    float total[2] = {0.0f, 0.0f};
-    for (int part = 0; part < share; part++) {
-        float sum[2] = {0.0f, 0.0f};
-        for (int chunk = part; chunk < j.of.n_chunk; chunk += share)
-            chunk_one<BITS, TABLE>(j, w, chunk, tables, sum);
-        total[0] = __fadd_rn(total[0], pairs_sum(sum[0], 4));
-        total[1] = __fadd_rn(total[1], pairs_sum(sum[1], 4));
-    }
-    if (lane % 4 == 0) {
-        sums[warp][lane / 4] = total[0];
-        sums[warp][lane / 4 + 8] = total[1];
-    }
-    __syncthreads();
-    const int in = threadIdx.x, at = (int)blockIdx.x * PACK_PANEL + in;
-    if (in >= PACK_PANEL || at >= j.x.n)
-        return;
-    float v = 0.0f;
-    for (int u = 0; u < j.x.n_used; u++) {
-        const int e = j.x.tiles[u].expert;
-        float x = sums[u][in];
-        if (j.of.tail) {
-            const uint8_t *const tail =
-                j.of.w[0] + e * j.expert_bytes + blockIdx.x * j.of.panel_bytes + j.of.tail_at + 2 * in;
-            x = __fmul_rn(half_at(tail), x);
-            if (j.of.asym)
-                x = __fmaf_rn(half_at(tail + 32),
-                              *(const float *)(j.codes + u * j.step + lift_at(j.of.k_pad, j.of.subgroup)), x);
-        }
-        x = j.x.bias[0] ? __fadd_rn(x, j.x.bias[0][(int64_t)e * j.x.n + at]) : x;
-        v = __fadd_rn(v, j.x.weighted ? __fmul_rn(x, j.x.chosen[j.x.n_used + u]) : x);
-    }
-    float *const y = j.x.y[0] + at;
-    *y = j.x.adds ? __fadd_rn(*y, v) : v;
-}
-
 /* ---- launching ---- */
-
-typedef void (*few_kernel)(const few_job);
 
 static few_kernel kernel_of(const pack_format *f) {
     static const few_kernel all[9] = {nullptr,
@@ -413,15 +337,14 @@ static few_kernel kernel_of(const pack_format *f) {
                           : nullptr;
 }
 
-static int quantize_launch(const cuda_experts *a, const few_job &j, cuda_stream s) {
+int experts_quantize_launch(const cuda_experts *a, const few_job &j, cuda_stream s) {
     auto *const kernel = a->two ? experts_quantize<true> : experts_quantize<false>;
     const int64_t rows = a->each ? a->n_row * a->n_used : a->n_row;
     const int e = prepare(kernel, 0);
     return e ? e : launch(kernel, dim3((unsigned)rows), dim3(THREADS), 0, s, j);
 }
 
-/* Fills the job of both kernels. */
-static int few_make(const cuda_experts *a, const expert_job &x, few_job *j) {
+int experts_few_make(const cuda_experts *a, const expert_job &x, few_job *j) {
     cuda_linear one = {};
     one.n_w = a->n_w;
     one.n_row = 1;
@@ -445,10 +368,10 @@ static int few_make(const cuda_experts *a, const expert_job &x, few_job *j) {
 int experts_few_launch(const cuda_experts *a, const expert_job &x, cuda_stream s) {
     few_job j = {};
     const few_kernel kernel = kernel_of(&a->w[0].format);
-    int e = kernel ? few_make(a, x, &j) : (int)CUDA_UNSUPPORTED;
+    int e = kernel ? experts_few_make(a, x, &j) : (int)CUDA_UNSUPPORTED;
     const size_t shared =
         e || (a->n_row == 1 && !a->two && a->w[0].format.group != 16) ? 0 : (size_t)columns_bytes(j.of);
-    e = e || a->codes ? e : quantize_launch(a, j, s);
+    e = e || a->codes ? e : experts_quantize_launch(a, j, s);
     e = e ? e : prepare(kernel, shared);
     const int64_t n_pair = a->n_row * a->n_used;
     const dim3 grid((unsigned)((j.n_panel + 1) / 2),
@@ -457,31 +380,4 @@ int experts_few_launch(const cuda_experts *a, const expert_job &x, cuda_stream s
     return e                ? e
            : grid.y > 65535 ? (int)CUDA_UNSUPPORTED
                             : launch(kernel, grid, dim3(EXPERT_THREADS), shared, s, j);
-}
-
-static few_kernel one_of(const pack_format *f) {
-    static const few_kernel all[9] = {nullptr,
-                                      nullptr,
-                                      UNLESS_FEW(experts_one<2>),
-                                      UNLESS_FEW(experts_one<3>),
-                                      experts_one<4>,
-                                      UNLESS_FEW(experts_one<5>),
-                                      UNLESS_FEW(experts_one<6>),
-                                      UNLESS_FEW(experts_one<7>),
-                                      UNLESS_FEW(experts_one<8>)};
-    if (table_kind_of(f) == TABLE_SHARED)
-        return experts_one<4, TABLE_SHARED>;
-    return table_kind_of(f) == TABLE_BOOK || f->group == 16 || f->bits > 8 ? nullptr : all[f->bits];
-}
-
-int experts_one_launch(const cuda_experts *a, const expert_job &x, cuda_stream s) {
-    few_job j = {};
-    const few_kernel kernel = one_of(&a->w[0].format);
-    if (!kernel || a->two || a->n_w > 1 || !a->each || a->n_used > ONE_WARPS)
-        return CUDA_UNSUPPORTED;
-    int e = few_make(a, x, &j);
-    j.x.y[0] = a->y[0];
-    e = e || a->codes ? e : quantize_launch(a, j, s);
-    e = e ? e : prepare(kernel, 0);
-    return e ? e : launch(kernel, dim3((unsigned)j.n_panel), dim3(32 * (unsigned)a->n_used), 0, s, j);
 }

@@ -1,8 +1,9 @@
 /* route.cu - the router of a mixture of experts: chooses each row's experts, and lists the rows by expert.
  *
- * A warp has a row. Scores and choices are in shared memory, as keys whose order is that of the floats. The
- * list is made by one block: it counts the pairs of each expert, and gives each a place. The order of an
- * expert's pairs is not the same in every run, and no result depends on it. */
+ * A warp has a row. Scores are in registers, and so are choices, as keys whose order is that of the floats.
+ * The warp that chooses for a row alone also writes its list. The list of several rows is made by one block:
+ * it counts the pairs of each expert, and gives each a place. The order of an expert's pairs is not the same
+ * in every run, and no result depends on it. */
 #include "kernels/cuda/experts.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
@@ -25,29 +26,11 @@ __device__ __forceinline__ uint32_t key_of(float x) {
     return x != x ? 1 : u & 0x80000000u ? ~u : u | 0x80000000u;
 }
 
-/* The memory of a warp: scores [n], the keys of its choice [n]; [groups] sums of groups. */
-struct route_memory {
-    float *scores;
-    uint32_t *keys;
-};
-
-/* The largest of n keys that are not chosen, and its lowest index. */
-enum : uint32_t { CHOSEN = UINT32_MAX };
+/* The largest of n keys, and its lowest index. */
 struct best_key {
     uint32_t key;
     int at;
 };
-__device__ __forceinline__ best_key best_of(const uint32_t *keys, int n) {
-    const int lane = threadIdx.x % 32;
-    best_key b = {0, INT32_MAX};
-    for (int i = lane; i < n; i += 32)
-        if (keys[i] > b.key && keys[i] != CHOSEN)
-            b = {keys[i], i};
-    const uint32_t m = max_warp(b.key);
-    b.at = (int)~max_warp(~(uint32_t)(b.key == m ? b.at : INT32_MAX));
-    b.key = m;
-    return b;
-}
 
 /* The sum of the `want` largest of n scores whose keys are given, by one thread. */
 __device__ static float largest_sum(const uint32_t *keys, const float *choice, int n, int want) {
@@ -68,11 +51,11 @@ __device__ static float largest_sum(const uint32_t *keys, const float *choice, i
 }
 
 /* Sets the keys of experts outside the best groups to 0. choice: [n_expert], overwritten. */
-__device__ static void groups_exclude(const cuda_route &a, const route_memory &m, float *choice) {
+__device__ static void groups_exclude(const cuda_route &a, uint32_t *keys, float *choice) {
     const int lane = threadIdx.x % 32, n_group = (int)a.n_group;
     const int each = max((int)(a.n_expert / n_group), 1);
     for (int g = lane; g < n_group; g += 32) {
-        const float sum = largest_sum(m.keys + g * each, choice + g * each, each, a.group_best);
+        const float sum = largest_sum(keys + g * each, choice + g * each, each, a.group_best);
         choice[g * each] = __uint_as_float(key_of(sum)); /* only this thread reads the group's choice */
     }
     __syncwarp();
@@ -89,7 +72,7 @@ __device__ static void groups_exclude(const cuda_route &a, const route_memory &m
     }
     for (int i = lane; i < a.n_expert; i += 32)
         if (i / each >= n_group || __float_as_uint(choice[i / each * each]) != 0)
-            m.keys[i] = 0;
+            keys[i] = 0;
     __syncwarp();
 }
 
@@ -104,102 +87,153 @@ __device__ __forceinline__ float warp_largest(float x) {
     return x;
 }
 
-/* x [n] becomes its softmax. */
-__device__ static void softmax(float *x, int n) {
-    const int lane = threadIdx.x % 32;
+/* A warp's x, N of each lane, becomes its softmax. -INFINITY: there is none. */
+template <int N> __device__ __forceinline__ void softmax(float (&x)[N]) {
     float max = -INFINITY, sum = 0.0f;
-    for (int i = lane; i < n; i += 32)
+#pragma unroll
+    for (int i = 0; i < N; i++)
         max = fmaxf(max, x[i]);
     max = warp_largest(max);
-    for (int i = lane; i < n; i += 32)
+#pragma unroll
+    for (int i = 0; i < N; i++)
         sum = __fadd_rn(sum, x[i] = expf(x[i] - max));
     sum = warp_total(sum);
-    for (int i = lane; i < n; i += 32)
+#pragma unroll
+    for (int i = 0; i < N; i++)
         x[i] = __fdiv_rn(x[i], sum);
-    __syncwarp();
 }
 
-__device__ static void scores_make(const cuda_route &a, const float *logits, float *scores) {
-    for (int i = threadIdx.x % 32; i < a.n_expert; i += 32) {
-        const float x = __ldcg(logits + i);
-        scores[i] = a.score == SCORE_SIGMOID         ? sigmoid(x)
-                    : a.score == SCORE_SQRT_SOFTPLUS ? sqrtf(x > 20.0f ? x : log1pf(expf(x)))
-                                                     : x;
-    }
-    __syncwarp();
+template <int N> __device__ __forceinline__ void scores_make(const cuda_route &a, float (&x)[N]) {
     if (a.score == SCORE_SOFTMAX)
-        softmax(scores, (int)a.n_expert);
+        softmax(x);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        x[i] = a.score == SCORE_SIGMOID         ? sigmoid(x[i])
+               : a.score == SCORE_SQRT_SOFTPLUS ? sqrtf(x[i] > 20.0f ? x[i] : log1pf(expf(x[i])))
+                                                : x[i];
 }
 
-/* Normalises and scales the weights [n_used]. */
-__device__ static void weigh(const cuda_route &a, float *weights) {
-    const int lane = threadIdx.x % 32, n = (int)a.n_used;
-    float sum = 1e-20f; /* no division by zero */
+/* Normalises and scales a row's weights. A lane has those of choices lane and lane + 32. */
+enum { LANE_USED = ROUTE_MAX_USED / 32 };
+__device__ __forceinline__ void weigh(const cuda_route &a, float (&x)[LANE_USED]) {
+    float sum = 0.0f;
     if (a.score == SCORE_SOFTMAX_LATE)
-        softmax(weights, n);
-    if (a.score == SCORE_SIGMOID_LATE)
-        for (int i = lane; i < n; i += 32)
-            weights[i] = sigmoid(weights[i]);
-    __syncwarp();
-    for (int i = 0; i < n; i++)
-        sum = __fadd_rn(sum, weights[i]);
-    __syncwarp();
-    for (int i = lane; i < n; i += 32)
-        weights[i] = __fmul_rn(a.normalise ? __fdiv_rn(weights[i], sum) : weights[i], a.scale);
-    __syncwarp();
-}
-
-/* Moves the ids of the chosen experts, whose keys are CHOSEN, to the beginning of `keys`, in ascending order,
- * and their scores to that of `scores`. */
-__device__ static void chosen_gather(const cuda_route &a, const route_memory &m) {
-    const int lane = threadIdx.x % 32;
-    for (int first = 0, at = 0; first < a.n_expert; first += 32) {
-        const int i = first + lane;
-        const bool is = i < a.n_expert && m.keys[i] == CHOSEN;
-        const float score = is ? m.scores[i] : 0.0f;
-        const uint32_t all = __ballot_sync(~0u, is);
-        const int to = at + __popc(all & ((1u << lane) - 1));
-        if (is)
-            m.keys[to] = (uint32_t)i, m.scores[to] = score;
-        at += __popc(all);
-        __syncwarp();
+        softmax(x);
+#pragma unroll
+    for (int i = 0; i < LANE_USED; i++) {
+        x[i] = a.score == SCORE_SIGMOID_LATE ? sigmoid(x[i]) : x[i];
+        sum = (int)threadIdx.x % 32 + 32 * i < a.n_used ? __fadd_rn(sum, x[i]) : sum;
     }
+    sum = __fadd_rn(warp_total(sum), 1e-20f); /* no division by zero */
+#pragma unroll
+    for (int i = 0; i < LANE_USED; i++)
+        x[i] = __fmul_rn(a.normalise ? __fdiv_rn(x[i], sum) : x[i], a.scale);
 }
 
-__device__ static void row_route(const cuda_route &a, int64_t row, const route_memory &m) {
-    const int lane = threadIdx.x % 32, n = (int)a.n_expert;
+/* Chooses the n_used largest of a warp's keys, EACH successive ones of each lane; among equal ones the first.
+ * 0: there is none. Returns the lane's choice, a bit for each. */
+template <int EACH> __device__ __forceinline__ uint32_t keys_choose(uint32_t (&key)[EACH], int n_used) {
+    uint32_t chosen = 0;
+    for (int u = 0; u < n_used; u++) {
+        uint32_t best = 0;
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            best = max(best, key[i]);
+        const uint32_t all = max_warp(best);
+        bool mine = (int)threadIdx.x % 32 == __ffs((int)__ballot_sync(~0u, best == all)) - 1;
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            if (mine && key[i] == all) {
+                key[i] = 0;
+                chosen |= 1u << i;
+                mine = false;
+            }
+    }
+    return chosen;
+}
+
+/* The list of one row with these experts, in ascending order, by a warp. */
+__device__ static void list_one(const cuda_route &a, const uint32_t *ids, void *list,
+                                const cuda_expert_list &l, int align) {
+    if (!list)
+        return;
+    uint8_t *const to = (uint8_t *)list;
+    const int lane = threadIdx.x % 32, n_used = (int)a.n_used;
+    for (int u = lane; u < n_used; u += 32)
+        ((cuda_expert_tile *)(to + l.tiles))[u] = {(int)ids[u], u * align, 1, 0};
+    for (int i = lane; i < n_used * align; i += 32)
+        ((int *)(to + l.pairs))[i] = i % align ? -1 : i / align;
+    if (lane < 2)
+        ((int *)to)[lane] = lane ? n_used * align : n_used;
+}
+
+/* A row's choice by a warp. A lane has EACH successive experts. memory: [2 * n_expert], shared. */
+template <int EACH> __device__ static void row_choose(const route_job &j, int64_t row, uint32_t *memory) {
+    const cuda_route &a = j.a;
+    const int lane = threadIdx.x % 32, n = (int)a.n_expert, first = lane * EACH;
+    const float *const logits = a.logits + row * a.ldx;
     float *const out = a.out + row * a.ldo;
-    scores_make(a, a.logits + row * a.ldx, m.scores);
-    for (int i = lane; i < n; i += 32) {
-        const float choice = a.bias ? __fadd_rn(m.scores[i], a.bias[i]) : m.scores[i];
-        m.keys[i] = key_of(choice);
+    float score[EACH], bias[EACH];
+    uint32_t key[EACH], *const ids = memory;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        score[i] = first + i < n ? __ldcg(logits + first + i) : -INFINITY;
+        bias[i] = a.bias && first + i < n ? a.bias[first + i] : 0.0f;
+    }
+    scores_make(a, score);
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const float choice = a.bias ? __fadd_rn(score[i], bias[i]) : score[i];
+        key[i] = key_of(choice);
+        if (a.n_group > 1 && first + i < n)
+            memory[first + i] = key[i], ((float *)memory)[n + first + i] = choice;
     }
     __syncwarp();
-    if (a.n_group > 1) {
-        float *const choice = (float *)(m.keys + n);
-        for (int i = lane; i < n; i += 32)
-            choice[i] = a.bias ? __fadd_rn(m.scores[i], a.bias[i]) : m.scores[i];
-        __syncwarp();
-        groups_exclude(a, m, choice);
+    if (a.n_group > 1)
+        groups_exclude(a, memory, (float *)memory + n);
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        key[i] = first + i < n ? 1 + (a.n_group > 1 ? memory[first + i] : key[i]) : 0;
+    __syncwarp();
+    const uint32_t chosen = keys_choose(key, (int)a.n_used);
+    int to = 0; /* choices of the lanes before this one */
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        to += __popc(__ballot_sync(~0u, chosen >> i & 1) & ((1u << lane) - 1));
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (chosen >> i & 1) {
+            ids[to] = (uint32_t)(first + i);
+            ((float *)memory)[n + to++] = score[i];
+        }
+    __syncwarp();
+    if (a.n_row == 1) {
+        list_one(a, ids, a.few, j.few, 1);
+        list_one(a, ids, a.wide, j.wide, CUDA_EXPERT_ALIGN);
     }
-    for (int64_t u = 0; u < a.n_used; u++) {
-        const best_key b = best_of(m.keys, n);
-        /* A key of 0 is left if the groups have fewer experts: then the first one that is not chosen. */
-        int at = b.key ? b.at : INT32_MAX;
-        for (int i = lane; b.key == 0 && i < n; i += 32)
-            at = m.keys[i] == 0 ? min(at, i) : at;
-        at = (int)~max_warp(~(uint32_t)at);
-        if (lane == 0 && at < n)
-            m.keys[at] = CHOSEN;
-        __syncwarp();
+    float weight[LANE_USED];
+#pragma unroll
+    for (int i = 0; i < LANE_USED; i++)
+        weight[i] = lane + 32 * i < a.n_used ? ((float *)memory)[n + lane + 32 * i] : -INFINITY;
+    weigh(a, weight);
+#pragma unroll
+    for (int i = 0; i < LANE_USED; i++) {
+        const int u = lane + 32 * i;
+        if (u >= a.n_used)
+            break;
+        out[u] = (float)ids[u];
+        out[a.n_used + u] = a.times ? __fmul_rn(weight[i], a.times[ids[u]]) : weight[i];
     }
-    chosen_gather(a, m);
-    weigh(a, m.scores);
-    for (int i = lane; i < a.n_used; i += 32) {
-        const float weight = m.scores[i];
-        out[i] = (float)m.keys[i];
-        out[a.n_used + i] = a.times ? __fmul_rn(weight, a.times[m.keys[i]]) : weight;
-    }
+    __syncwarp();
+}
+
+__device__ static void row_route(const route_job &j, int64_t row, uint32_t *memory) {
+    if (j.a.n_expert <= 128)
+        row_choose<4>(j, row, memory);
+    else if (j.a.n_expert <= 256)
+        row_choose<8>(j, row, memory);
+    else
+        row_choose<ROUTE_MAX_EXPERT / 32>(j, row, memory);
 }
 
 /* ---- lists ---- */
@@ -209,23 +243,9 @@ struct list_memory {
     int scan[2][32];
 };
 
-/* The list of one row with these experts, in ascending order. */
-__device__ static void list_one(const cuda_route &a, const uint32_t *ids, uint8_t *to,
-                                const cuda_expert_list &l, int align) {
-    auto *const tiles = (cuda_expert_tile *)(to + l.tiles);
-    int *const pairs = (int *)(to + l.pairs);
-    for (int u = threadIdx.x; u < a.n_used; u += blockDim.x) {
-        tiles[u] = {(int)ids[u], u * align, 1, 0};
-        for (int i = 0; i < align; i++)
-            pairs[u * align + i] = i ? -1 : u;
-    }
-    if (threadIdx.x == 0)
-        ((int *)to)[0] = (int)a.n_used, ((int *)to)[1] = (int)a.n_used * align;
-}
-
-/* Makes a list by all threads of a block. `align`: experts begin at multiples of it. ids: of one row. */
-__device__ static void list_make(const cuda_route &a, const uint32_t *ids, uint8_t *to,
-                                 const cuda_expert_list &l, int tile, int align, list_memory *m) {
+/* Makes a list by all threads of a block. `align`: experts begin at multiples of it. */
+__device__ static void list_make(const cuda_route &a, uint8_t *to, const cuda_expert_list &l, int tile,
+                                 int align, list_memory *m) {
     auto *const tiles = (cuda_expert_tile *)(to + l.tiles);
     int *const pairs = (int *)(to + l.pairs);
     const int n = (int)a.n_expert, n_used = (int)a.n_used, n_pair = (int)a.n_row * n_used,
@@ -247,10 +267,6 @@ __device__ static void list_make(const cuda_route &a, const uint32_t *ids, uint8
         }
     };
     __syncthreads();
-    if (a.n_row == 1) {
-        list_one(a, ids, to, l, align);
-        return;
-    }
     for (int e = threadIdx.x; e < n; e += blockDim.x)
         m->count[e] = 0;
     __syncthreads();
@@ -286,14 +302,14 @@ __device__ static void list_make(const cuda_route &a, const uint32_t *ids, uint8
     each_expert([&](int p, int e) { pairs[atomicAdd(&m->first[e], 1)] = p; });
 }
 
-/* ids: shared memory with the experts of the row, if there is only one. */
-__device__ static void lists_make(const route_job &j, const uint32_t *ids) {
+/* The lists of several rows. */
+__device__ static void lists_make(const route_job &j) {
     __shared__ list_memory memory;
     const int few = CUDA_EXPERT_FEW / (j.a.two ? 2 : 1);
     if (j.a.few)
-        list_make(j.a, ids, (uint8_t *)j.a.few, j.few, few, 1, &memory);
+        list_make(j.a, (uint8_t *)j.a.few, j.few, few, 1, &memory);
     if (j.a.wide)
-        list_make(j.a, ids, (uint8_t *)j.a.wide, j.wide, CUDA_EXPERT_WIDE, CUDA_EXPERT_ALIGN, &memory);
+        list_make(j.a, (uint8_t *)j.a.wide, j.wide, CUDA_EXPERT_WIDE, CUDA_EXPERT_ALIGN, &memory);
 }
 
 /* ---- the router's product ---- */
@@ -309,69 +325,153 @@ __device__ __forceinline__ unsigned atomic_add_ordered(unsigned *p) {
     return before;
 }
 
-/* Generated rows. Blocks: x has 8 experts, one for each warp; y a row. All blocks of a row norm it. The last
- * one of a row chooses, and the last one of all makes the lists. */
+/* Generated rows. Blocks: x has FEW_EXPERTS experts, y a row. A thread has four elements of each step of K.
+ * It reads its weights of the first steps before the launch before has ended, so that after it only the row
+ * is read. The norm's weights multiply the router's, and its factor the sums, so the factor need not be known
+ * first. The last block of a row chooses, by its first warp; the last one of all makes the lists. */
+enum { FEW_EXPERTS = 8, FEW_STEPS = 2, FEW_STEP = 4 * EXPERT_THREADS };
+
+template <int TYPE>
+__device__ __forceinline__ void few_weights(const route_job &j, int e, int k, float4 (&v)[FEW_EXPERTS]) {
+    const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    float4 norm = none;
+    if (j.a.norm && k < j.a.w.k)
+        norm = four_inputs(j.a.norm, k, (int)j.a.w.k);
+#pragma unroll
+    for (int i = 0; i < FEW_EXPERTS; i++) {
+        const int64_t at = min((int64_t)e + i, j.a.n_expert - 1) * j.stride;
+        v[i] = k < j.a.w.k ? four_weights<TYPE>((const uint8_t *)j.a.w.data + at, k) : none;
+    }
+    if (j.a.norm)
+#pragma unroll
+        for (int i = 0; i < FEW_EXPERTS; i++)
+            v[i] = make_float4(__fmul_rn(v[i].x, norm.x), __fmul_rn(v[i].y, norm.y),
+                               __fmul_rn(v[i].z, norm.z), __fmul_rn(v[i].w, norm.w));
+}
+
+/* Lane 4 e and the next three get the warp's sum of expert e. */
+__device__ __forceinline__ float experts_total(float (&sum)[FEW_EXPERTS]) {
+#pragma unroll
+    for (int o = 16, half = FEW_EXPERTS / 2; half > 0; o /= 2, half /= 2) {
+        const bool upper = threadIdx.x & o;
+#pragma unroll
+        for (int i = 0; i < half; i++) {
+            const float other = __shfl_xor_sync(~0u, upper ? sum[i] : sum[i + half], o);
+            sum[i] = __fadd_rn(upper ? sum[i + half] : sum[i], other);
+        }
+    }
+    return pairs_sum(sum[0], 32 / FEW_EXPERTS);
+}
+
+/* Writes the row's input and its codes. Warps 1 and up of all blocks share it; each has 128 elements. */
+__device__ __forceinline__ void input_leave(const route_job &j, int row, float factor) {
+    const cuda_route &a = j.a;
+    const int k = (int)a.w.k, lane = threadIdx.x % 32, n_block = gridDim.x;
+    if (!a.norm && !a.codes)
+        return;
+    for (int at = (int)(threadIdx.x / 32 - 1) * n_block + (int)blockIdx.x; 128 * at < k;
+         at += (EXPERT_WARPS - 1) * n_block) {
+        const int i = 128 * at + 4 * lane;
+        float4 x = four_inputs(a.x + row * a.ld_row, i, k);
+        if (a.norm) {
+            const float4 n = four_inputs(a.norm, i, k);
+            x = make_float4(__fmul_rn(__fmul_rn(x.x, factor), n.x), __fmul_rn(__fmul_rn(x.y, factor), n.y),
+                            __fmul_rn(__fmul_rn(x.z, factor), n.z), __fmul_rn(__fmul_rn(x.w, factor), n.w));
+            const float v[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if (i + e < k)
+                    a.normed[row * a.ld_normed + i + e] = v[e];
+        }
+        if (a.codes)
+            codes_store_four((uint8_t *)a.codes + row * j.codes_step, k, i, x);
+    }
+}
+
+/* Whether this is the last of n, known to all lanes of a warp; lane 0 has a counter. */
+__device__ __forceinline__ bool ends_last(unsigned *ended, unsigned n) {
+    unsigned before = 0;
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+        before = atomic_add_ordered(ended);
+        if (before == n - 1)
+            *ended = 0;
+    }
+    return __shfl_sync(~0u, before, 0) == n - 1;
+}
+
 template <int TYPE>
 __global__ void __launch_bounds__(EXPERT_THREADS) route_few(const __grid_constant__ route_job j) {
-    extern __shared__ __align__(16) float row_of[]; /* [k rounded up to 4], then memory of a choice */
-    __shared__ float sums[EXPERT_WARPS];
+    extern __shared__ uint32_t memory[]; /* of a choice */
+    __shared__ float part[EXPERT_WARPS][FEW_EXPERTS + 1];
     __shared__ bool is_last;
     const cuda_route &a = j.a;
-    const int row = blockIdx.y, k = (int)a.w.k, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int e = (int)blockIdx.x * EXPERT_WARPS + warp, n = (int)a.n_expert;
+    const int row = blockIdx.y, k = (int)a.w.k, warp = threadIdx.x / 32, lane = threadIdx.x % 32,
+              e0 = (int)blockIdx.x * FEW_EXPERTS;
+    const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     const float *const x = a.x + row * a.ld_row;
-    const uint8_t *const w = (const uint8_t *)a.w.data + (int64_t)min(e, n - 1) * j.stride;
+    float4 v[FEW_STEPS][FEW_EXPERTS];
+    float sum[FEW_EXPERTS] = {}, square = 0.0f;
     launch_next();
-    for (int i = 128 * lane; i < j.stride; i += 128 * 32)
-        prefetch_l2(w + i);
-    if (a.norm && 32 * (int)threadIdx.x < k)
-        prefetch_l2(a.norm + 32 * threadIdx.x);
+#pragma unroll
+    for (int s = 0; s < FEW_STEPS; s++)
+        few_weights<TYPE>(j, e0, s * FEW_STEP + 4 * (int)threadIdx.x, v[s]);
     launch_wait();
-    float square = 0.0f;
-#pragma unroll 8
-    for (int i = threadIdx.x; i < k; i += EXPERT_THREADS) {
-        const float v = __ldcg(x + i);
-        row_of[i] = v;
-        square = __fmaf_rn(v, v, square);
-    }
-    if (threadIdx.x < 4 && k + (int)threadIdx.x < (k + 3) / 4 * 4)
-        row_of[k + threadIdx.x] = 0.0f; /* read with the last elements */
-    if (a.norm) {
-        const float factor = norm_factor_of(block_sum<EXPERT_WARPS>(square, sums), (float)k, a.eps);
-#pragma unroll 8
-        for (int i = threadIdx.x; i < k; i += EXPERT_THREADS) {
-            row_of[i] = __fmul_rn(__fmul_rn(row_of[i], factor), a.norm[i]);
-            if (blockIdx.x == 0)
-                a.normed[row * a.ld_normed + i] = row_of[i];
+    for (int first = 4 * (int)threadIdx.x; first < k; first += FEW_STEPS * FEW_STEP) {
+        float4 u[FEW_STEPS];
+#pragma unroll
+        for (int s = 0; s < FEW_STEPS; s++)
+            u[s] = first + s * FEW_STEP < k ? four_inputs(x, first + s * FEW_STEP, k) : none;
+        if (first >= FEW_STEPS * FEW_STEP)
+#pragma unroll
+            for (int s = 0; s < FEW_STEPS; s++)
+                few_weights<TYPE>(j, e0, first + s * FEW_STEP, v[s]);
+#pragma unroll
+        for (int s = 0; s < FEW_STEPS; s++) {
+            square = four_fma(u[s], u[s], square);
+#pragma unroll
+            for (int i = 0; i < FEW_EXPERTS; i++)
+                sum[i] = four_fma(v[s][i], u[s], sum[i]);
         }
+    }
+    const float total = experts_total(sum);
+    square = pairs_sum(square, 32);
+    if (lane % (32 / FEW_EXPERTS) == 0)
+        part[warp][lane / (32 / FEW_EXPERTS)] = total;
+    if (lane == 0)
+        part[warp][FEW_EXPERTS] = square;
+    __syncthreads();
+    auto all_warps = [&](int i) {
+        float s = 0.0f;
+#pragma unroll
+        for (int n = 0; n < EXPERT_WARPS; n++)
+            s = __fadd_rn(s, part[n][i]);
+        return s;
+    };
+    const float factor = a.norm ? norm_factor_of(all_warps(FEW_EXPERTS), (float)k, a.eps) : 1.0f;
+    bool last = false;
+    if (warp > 0) {
+        input_leave(j, row, factor);
+    } else {
+        const int e = e0 + lane;
+        if (lane < FEW_EXPERTS && e < a.n_expert) {
+            const float y = __fmul_rn(factor, all_warps(lane));
+            a.logits[row * a.ldx + e] = a.w_bias ? __fadd_rn(y, a.w_bias[e]) : y;
+        }
+        last = ends_last(a.ended + 1 + row, gridDim.x);
+        if (last)
+            row_route(j, row, memory);
+    }
+    if (a.n_row == 1)
+        return;
+    if (threadIdx.x < 32) {
+        last = last && ends_last(a.ended, (unsigned)a.n_row);
+        if (lane == 0)
+            is_last = last;
     }
     __syncthreads();
-    float sum = 0.0f;
-#pragma unroll 8
-    for (int i = 4 * lane; i < k; i += 128)
-        sum = four_fma(four_weights<TYPE>(w, i), *(const float4 *)(row_of + i), sum);
-    sum = pairs_sum(sum, 32);
-    if (lane == 0 && e < n)
-        a.logits[row * a.ldx + e] = a.w_bias ? __fadd_rn(sum, a.w_bias[e]) : sum;
-    for (int i = 32 * e + lane; a.codes && i < k; i += 32 * EXPERT_WARPS * (int)gridDim.x)
-        codes_store((uint8_t *)a.codes + row * j.codes_step, k, i, row_of[i]);
-    auto ends_last = [&](unsigned *ended, unsigned n) {
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            is_last = atomic_add_ordered(ended) == n - 1;
-            if (is_last)
-                *ended = 0;
-        }
-        __syncthreads();
-        return is_last;
-    };
-    if (!ends_last(a.ended + 1 + row, gridDim.x))
-        return;
-    if (warp == 0)
-        row_route(a, row, {row_of, (uint32_t *)row_of + n});
-    if (a.n_row > 1 && !ends_last(a.ended, (unsigned)a.n_row))
-        return;
-    lists_make(j, (const uint32_t *)row_of + n);
+    if (is_last)
+        lists_make(j);
 }
 
 /* Prompt rows: a block has 32 rows and 64 experts, and K in steps of 64. Its threads are four parts, each
@@ -470,12 +570,9 @@ static int few_launch(const route_job *j, cuda_stream s) {
     auto *const kernel = type == TYPE_F32   ? route_few<TYPE_F32>
                          : type == TYPE_F16 ? route_few<TYPE_F16>
                                             : route_few<TYPE_BF16>;
-    const int64_t floats = j->a.w.k > 3 * j->a.n_expert ? j->a.w.k : 3 * j->a.n_expert;
-    const size_t bytes = (size_t)floats * sizeof(float) + 16;
-    const int e = j->a.n_row > 65535 || bytes > (size_t)device_shared_bytes() - 12288
-                      ? (int)CUDA_UNSUPPORTED
-                      : prepare(kernel, bytes);
-    const dim3 grid((unsigned)((j->a.n_expert + EXPERT_WARPS - 1) / EXPERT_WARPS), (unsigned)j->a.n_row);
+    const size_t bytes = 2 * (size_t)j->a.n_expert * sizeof(uint32_t);
+    const int e = j->a.n_row > 65535 ? (int)CUDA_UNSUPPORTED : prepare(kernel, bytes);
+    const dim3 grid((unsigned)((j->a.n_expert + FEW_EXPERTS - 1) / FEW_EXPERTS), (unsigned)j->a.n_row);
     return e ? e : launch(kernel, grid, dim3(EXPERT_THREADS), bytes, s, *j);
 }
 
@@ -493,21 +590,20 @@ static int logits_launch(const route_job *j, cuda_stream s) {
 /* ---- launching ---- */
 
 __global__ void __launch_bounds__(32 * ROUTE_MAX_WARPS) route_rows(const __grid_constant__ route_job j) {
-    extern __shared__ __align__(16) uint8_t shared[];
-    const int warp = threadIdx.x / 32, n_warp = blockDim.x / 32, n = (int)j.a.n_expert;
-    float *const own = (float *)shared + warp * 3 * n;
+    extern __shared__ uint32_t memory[];
+    const int warp = threadIdx.x / 32, n_warp = blockDim.x / 32;
     launch_next();
     launch_wait();
     for (int64_t row = (int64_t)blockIdx.x * n_warp + warp; row < j.a.n_row; row += gridDim.x * n_warp)
-        row_route(j.a, row, {own, (uint32_t *)own + n});
-    if (j.lists)
-        lists_make(j, (const uint32_t *)shared + n);
+        row_route(j, row, memory + warp * 2 * (int)j.a.n_expert);
+    if (j.lists && j.a.n_row > 1)
+        lists_make(j);
 }
 
 __global__ void __launch_bounds__(LIST_THREADS) route_lists(const __grid_constant__ route_job j) {
     launch_next();
     launch_wait();
-    lists_make(j, nullptr);
+    lists_make(j);
 }
 
 int route_launch(const cuda_route *a, cuda_stream s) {
@@ -529,10 +625,10 @@ int route_launch(const cuda_route *a, cuda_stream s) {
         if (e)
             return e;
     }
-    int warps = (int)(ROUTE_SHARED / 2 / (a->n_expert * 3 * sizeof(float)));
+    int warps = (int)(ROUTE_SHARED / 2 / (a->n_expert * 2 * sizeof(uint32_t)));
     warps = warps > ROUTE_MAX_WARPS ? (int)ROUTE_MAX_WARPS : warps < 1 ? 1 : warps;
     const unsigned blocks = j.lists ? 1 : (unsigned)((a->n_row + warps - 1) / warps);
-    const size_t bytes = (size_t)warps * 3 * (size_t)a->n_expert * sizeof(float);
+    const size_t bytes = (size_t)warps * 2 * (size_t)a->n_expert * sizeof(uint32_t);
     int e = prepare(route_rows, bytes);
     e = e ? e : launch(route_rows, dim3(blocks), dim3(32 * (unsigned)warps), bytes, s, j);
     if (e || j.lists)

@@ -70,15 +70,13 @@ __device__ __forceinline__ uint32_t four_entries(uint32_t codes, const uint4 &ta
     return __byte_perm(table.x, table.y, __byte_perm(codes | codes >> 4, 0, 0x4420));
 }
 
-/* Loads a tile, ready to be multiplied. */
+/* Makes a tile that was loaded ready to be multiplied. */
 template <int BITS, int TABLE>
-__device__ __forceinline__ void tile_take(tile_lane<code_bits<BITS, TABLE>()> *v, const uint8_t *tile,
-                                          int lane, const lane_tables<TABLE> &tables) {
-    if constexpr (TABLE == TABLE_NONE) {
-        tile_load(v, tile, lane);
-    } else {
-        tile_lane<BITS> u;
-        tile_load(&u, tile, lane);
+__device__ __forceinline__ void tile_look_up(tile_lane<code_bits<BITS, TABLE>()> *v, const tile_lane<BITS> &u,
+                                             const lane_tables<TABLE> &tables) {
+    if constexpr (TABLE == TABLE_NONE)
+        *v = u;
+    else
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const uint4 &table = tables.of[TABLE == TABLE_BOOK ? i % 2 : 0];
@@ -93,7 +91,14 @@ __device__ __forceinline__ void tile_take(tile_lane<code_bits<BITS, TABLE>()> *v
                                                        field(u.d1[i % 2], 4 * h + i / 2 * 2, 1, 0),
                                                    table);
         }
-    }
+}
+/* Loads a tile, ready to be multiplied. */
+template <int BITS, int TABLE>
+__device__ __forceinline__ void tile_take(tile_lane<code_bits<BITS, TABLE>()> *v, const uint8_t *tile,
+                                          int lane, const lane_tables<TABLE> &tables) {
+    tile_lane<BITS> u;
+    tile_load(&u, tile, lane);
+    tile_look_up<BITS, TABLE>(v, u, tables);
 }
 
 #endif
