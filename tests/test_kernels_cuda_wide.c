@@ -159,6 +159,21 @@ static matrix matrix_of(int kind, int64_t n, int64_t k, uint64_t seed) {
                      : matrix_open(kind == 1 ? TYPE_F16 : TYPE_BF16, n, k, MATRIX_RANDOM, seed);
 }
 
+/* The activations of sums with a bias, beside the sums themselves. */
+static void check_activated(int n_row, int n, const view *w, const float *x, const float *bias,
+                            act_kind act) {
+    const kernel_table *t = kernels_table_for("ref");
+    float *plain = multiply((cuda_linear){.n_row = n_row}, w, 1, x, NULL, bias, NULL),
+          *found =
+              multiply((cuda_linear){.n_row = n_row, .acts = true, .act = act}, w, 1, x, NULL, bias, NULL);
+    t->act(act, plain, plain, (int64_t)n_row * n);
+    for (int i = 0; i < n_row * n; i++)
+        if (!(fabsf(found[i] - plain[i]) <= 1e-5f * fabsf(plain[i]) + 1e-6f))
+            fail_msg("activation %d of output %d of row %d: %g, not %g", act, i % n, i / n, (double)found[i],
+                     (double)plain[i]);
+    free(plain), free(found);
+}
+
 /* Sums of long rows: plain, with a bias, added; with a norm; three matrices; gated. */
 static void check_kind(int kind) {
     enum { N = 140, K = 2300, MAX_ROWS = 300, SOME = 40 };
@@ -180,6 +195,7 @@ static void check_kind(int kind) {
         const act_kind act = c % 2 ? ACT_GELU_TANH : ACT_SILU;
         float *gated =
             multiply((cuda_linear){.n_row = n, .gated = true, .act = act}, w, 2, x, norm, NULL, NULL);
+        check_activated(n, N, w, x, bias, c % 2 ? ACT_GELU_TANH : ACT_RELU);
         for (int r = 0; r < n; r += n / 8) {
             t->norm(NORM_RMS, x + r * K, norm, NULL, plain, K, 1, true, 1e-5f);
             for (int o = 0; o < N; o++) {

@@ -208,6 +208,8 @@ static void put_row(const cuda_linear *a, const view *w, const row_memory *r, in
         return;
     if (a->gated)
         t->gate(a->act, r->y[0] + m * r->wide, r->y[1] + m * r->wide, y, w->n);
+    if (a->acts)
+        t->act(a->act, y, y, w->n);
     const int to = a->gated ? 0 : i;
     float *out = (float *)real(a->y[to]) + m * a->ldy[to];
     if (a->sum.n_rank) {
@@ -249,6 +251,8 @@ static int multiply_all(const cuda_linear *a, float factor) {
         return fake_misuse("a product has no scratch");
     if (a->w[0].format.layout == PACK_ROWS && (a->codes || a->leaves.data))
         return fake_misuse("a product with floats takes or leaves codes");
+    if (a->acts && (a->n_w != 1 || a->gated || a->adds))
+        return fake_misuse("an activation of several products, or of one that is added");
     if (a->codes &&
         (a->two || !are_rows_left(a, &a->w[0]) || !is_grouped(a->w[0].format.group) || !is_left(a)))
         return fake_misuse("a product takes the codes of another row");
@@ -288,6 +292,8 @@ static int by_way(const cuda_linear *a, cuda_stream s, int way,
     LAUNCH(s);
     KEEP(linear, own);
     fake.n_by[way] += a->n_row;
+    if (a->acts)
+        return fake_misuse("a product of a few rows has an activation");
     return a->n_row < 1 || a->n_row > CUDA_MAX_ROWS ? fake_misuse("a product of no or too many rows")
                                                     : multiply_all(a, 1);
 }

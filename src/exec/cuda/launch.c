@@ -100,14 +100,29 @@ static bool is_gated(const step *s) {
     return s->tail && s->tail->kind == OP_GATE;
 }
 
-/* Whether the products compute the step's gate. Otherwise additions to its inputs must come first. */
+/* Whether additions to the products come before the step's gate or activation. */
+static bool adds_first(const launch_walk *w, const step *s) {
+    return fetches_has(w->c, w->g->block, s) || steps_has_outliers(w->c, w->g->block, s);
+}
+
+/* Whether the products compute the step's gate. */
 static bool gates_at_once(const launch_walk *w, const step *s) {
-    return is_gated(s) && !fetches_has(w->c, w->g->block, s) && !steps_has_outliers(w->c, w->g->block, s);
+    return is_gated(s) && !adds_first(w, s);
+}
+
+/* Whether the products compute the step's activation, or a launch after them does. */
+static bool acts_at_once(const launch_walk *w, const step *s) {
+    return s->tail && s->tail->kind == OP_ACT && product_kind(w, s) != LAUNCH_LINEAR && !adds_first(w, s);
+}
+static bool acts_after(const launch_walk *w, const step *s) {
+    return s->tail && s->tail->kind == OP_ACT && !acts_at_once(w, s);
 }
 
 /* The output register of product i of the step. */
 static reg output_of(const launch_walk *w, const step *s, int i) {
-    return s->tail && (!is_gated(s) || gates_at_once(w, s)) ? s->tail->out : w->ops[s->first + i].out;
+    return s->tail && (s->tail->kind == OP_ADD || gates_at_once(w, s) || acts_at_once(w, s))
+               ? s->tail->out
+               : w->ops[s->first + i].out;
 }
 
 /* The output of a gate after additions, for rows from r of the group on. */
@@ -233,7 +248,8 @@ static nib_status multiply_rows(const launch_walk *w, const step *s, int64_t r, 
     a.eps = s->norm ? s->norm->u.norm.eps : 0;
     a.two = w->g->two;
     a.gated = gates_at_once(w, s);
-    a.act = is_gated(s) ? s->tail->u.act.kind : ACT_SILU;
+    a.acts = acts_at_once(w, s);
+    a.act = a.gated || a.acts ? s->tail->u.act.kind : ACT_SILU;
     a.adds = o->adds || (s->tail && s->tail->kind == OP_ADD);
     a.exact = s->routes;
     a.scratch = few ? w->c->mem.linear_scratch : w->c->mem.wide_scratch;
@@ -288,12 +304,17 @@ static nib_status products(const launch_walk *w, const step *s, nib_error *err) 
     return NIB_OK;
 }
 
+static nib_status products_and_tail(const launch_walk *w, const step *s, nib_error *err) {
+    NIB_TRY(products(w, s, err));
+    return acts_after(w, s) ? launch_each(w, s->tail, err) : NIB_OK;
+}
+
 static nib_status launch_step(const launch_walk *w, const step *s, nib_error *err) {
     const op *o = &w->ops[s->first];
     switch (s->kind) {
     case STEP_EMBED: return launch_embed(w, s, err);
     case STEP_NORM: return launch_norm(w, o, s->n > 1 ? o + 1 : NULL, err);
-    case STEP_LINEAR: return products(w, s, err);
+    case STEP_LINEAR: return products_and_tail(w, s, err);
     case STEP_ATTEND: return launch_attend(w, s, err);
     case STEP_EACH: return launch_each(w, o, err);
     case STEP_COLUMNS: return launch_columns(w, o, err);

@@ -112,6 +112,14 @@ static bool is_residual(const builder *b, int i) {
            !is_read_later(b, i + 2, o->out);
 }
 
+/* Whether op i is a product and the next op its activation. */
+static bool is_activated(const builder *b, int i) {
+    const op *o = &b->ops[i], *act = o + 1;
+    return i + 1 < b->n_op && act->kind == OP_ACT && act->in == o->out && act->out != o->in &&
+           (!b->norm || act->out != b->norm->in) && act->n == o->n && !o->adds &&
+           (act->out == o->out || !is_read_later(b, i + 2, o->out));
+}
+
 static nib_status take_products(builder *b, int i, step *s) {
     s->kind = STEP_LINEAR;
     s->norm = b->n_norm > 0 ? b->norm : NULL;
@@ -119,7 +127,7 @@ static nib_status take_products(builder *b, int i, step *s) {
     for (int p = 0; p < n; p++)
         NIB_TRY(check_format(b, &b->ops[i + p]));
     const bool gated = n == 2 && is_gate(b, i);
-    if (gated || (n == 1 && is_residual(b, i)))
+    if (gated || (n == 1 && (is_residual(b, i) || is_activated(b, i))))
         s->tail = &b->ops[i + n];
     s->n_w = n;
     s->n = n + (s->tail != NULL);
@@ -470,14 +478,14 @@ nib_status steps_check_ops(const model *m, nib_error *err) {
 /* ---- codes for the next step ---- */
 
 /* Whether the step can leave codes of its output, which must be a multiple of 32 wide. Products with float
- * weights leave none. */
+ * weights, and those before an activation, leave none. */
 static bool can_leave(const block *of, const step *s) {
     const op *first = &of->program.ops[s->first];
     if (s->kind == STEP_LINEAR && of->weights[first->w].format.layout == PACK_ROWS)
         return false;
     if (s->kind == STEP_EXPERTS && !first->u.experts.sum)
         return false;
-    if (s->out == REG_NONE || s->out == REG_LOGITS)
+    if (s->out == REG_NONE || s->out == REG_LOGITS || (s->tail && s->tail->kind == OP_ACT))
         return false;
     const op *last = &first[s->n - 1];
     if (s->kind == STEP_ATTEND)

@@ -244,7 +244,8 @@ __device__ __forceinline__ void row_write(const batch_job &j, const batch_ring &
     if (j.of.gated) {
         const float4 u = outputs_value(sums_add(at + BATCH_OUTPUTS / 2, j.split), r.factors[row], s.up);
         v = j.of.act == ACT_SILU ? four_gate<true>(j.of.act, v, u) : four_gate<false>(j.of.act, v, u);
-    }
+    } else if (j.of.acts)
+        v = four_act(j.of.act, v);
     outputs_write(j.of, s.f, row, v, j.of.adds, before);
 }
 /* Writes the block's share to memory. before: the values that the first rows are added to, loaded before the

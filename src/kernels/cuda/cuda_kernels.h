@@ -93,7 +93,8 @@ typedef struct cuda_linear {
     int act_bits;         /* bits of the activations: 8 (or 0), or 4, with codes -7..7 */
     bool two;             /* 16-bit activations: a second row of 8 bits has the residual of the first */
     bool gated;           /* n_w = 2: y[0] = act(x . w[0]^T) * (x . w[1]^T) */
-    act_kind act;         /* gated; not ACT_SWIGLU_CLAMPED */
+    bool acts;            /* n_w = 1, `wide` and `batch` only: y[0] = act(x . w[0]^T); not with `adds` */
+    act_kind act;         /* gated, acts; not ACT_SWIGLU_CLAMPED */
     bool adds;            /* y += instead of y = */
     bool exact;           /* `wide`, matrices of floats: rows stay floats, as in `linear` */
     const float *bias[3]; /* [w[i].n] or NULL */
@@ -140,7 +141,7 @@ typedef struct cuda_kv {
  * earlier layer has stored it (not with codes, and `stored` is true). */
 typedef struct cuda_attend {
     cuda_kv kv;
-    const float *q, *k, *v; /* [n_row, ld], before the rotation */
+    const float *q, *k, *v; /* [n_row, ld], before the rotation; rows of k and v are 16-byte aligned */
     int64_t ldq, ldk, ldv;
     float *out; /* [n_row, ldo]: n_head * d_head of each row */
     int64_t ldo, n_row, n_head;

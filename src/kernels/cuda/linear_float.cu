@@ -207,6 +207,8 @@ __device__ __forceinline__ void float_write(const float_job &j, int unit, int ro
         float v = value(j.gated ? output / 8 * 16 + output % 8 : output, m);
         if (j.gated)
             v = __fmul_rn(act_value(j.act, v), value(output / 8 * 16 + output % 8 + 8, 1));
+        else if (j.acts)
+            v = act_value(j.act, v);
         float *const y = j.y[m] + row * j.ldy[m] + at;
         *y = j.adds ? __fadd_rn(*y, v) : v;
     }
@@ -331,6 +333,7 @@ static int float_job_make(const cuda_linear *a, float_job *j) {
     j->n_chunk = (int)(float_pad(w->k) / FLOAT_CHUNK);
     j->act = a->act;
     j->gated = a->gated;
+    j->acts = a->acts;
     j->adds = a->adds;
     j->norm = a->norm;
     j->eps = a->eps;

@@ -13,7 +13,7 @@ struct float_job : job_matrices {
     int stride; /* elements from one row to the next */
     int64_t row_bytes;
     int n_chunk, n_row, k, depth, act;
-    bool gated, adds;
+    bool gated, acts, adds;
     /* the rows, and their parts: [32 of K][part][row][4] of 8 elements; [row] factors of the results */
     const float *x, *norm;
     int64_t ldx;

@@ -24,7 +24,8 @@ template <class Job> __device__ __forceinline__ int matrix_of(const Job &j, int 
 
 /* Whether the matrices of a product are as cuda_kernels.h requires. */
 static inline bool matrices_are(const cuda_linear *a) {
-    return a->n_w >= 1 && a->n_w <= 3 && (!a->gated || a->n_w == 2);
+    return a->n_w >= 1 && a->n_w <= 3 && (!a->gated || a->n_w == 2) &&
+           (!a->acts || (a->n_w == 1 && !a->adds));
 }
 /* Sets the job's units of `each` outputs. Returns their number, of one matrix if gated. */
 template <class Job> static int units_set(const cuda_linear *a, int each, Job *j) {

@@ -195,6 +195,7 @@ int wide_job_make(const cuda_linear *a, wide_job *j) {
     j->n_row = (int)a->n_row;
     j->n_tile = (int)tile_count(w->k);
     j->gated = a->gated;
+    j->acts = a->acts;
     j->adds = a->adds;
     j->act = a->act;
     tiles_set(w, j);

@@ -38,7 +38,7 @@ struct wide_job : job_matrices {
     int n_chunk, last_tiles, chunk_bytes, last_bytes, stage_bytes, x_stages, w_stages;
     int64_t panel_bytes, tail_at;
     int scale_kind, scale_start, scale_step, group_shift, zero, act;
-    bool asym, tail, gated, adds;
+    bool asym, tail, gated, acts, adds;
     uint4 table;         /* the shared table (tables.cuh) */
     const uint8_t *x;    /* images */
     const float *factor; /* [n_row], factors of the results */

@@ -218,7 +218,10 @@ __device__ __forceinline__ void results_write(const unit_job &j, const four_of &
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 v[i] = __fmul_rn(j.act == ACT_SILU ? silu_fast(v[i]) : act_value(j.act, v[i]), u[i]);
-        }
+        } else if (j.acts)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                v[i] = act_value(j.act, v[i]);
         four_write(f, row, v, j.adds);
     }
 }
@@ -353,6 +356,7 @@ static bool job_make(const cuda_linear *a, unit_job *j, int *blocks) {
     j->n_tile = (int)tile_count(w->k);
     j->act = a->act;
     j->gated = a->gated;
+    j->acts = a->acts;
     j->adds = a->adds;
     j->x = (const uint8_t *)a->scratch;
     j->factor = wide_factors(a);

@@ -33,7 +33,7 @@ struct unit_job {
     const uint8_t *x;     /* images */
     const float *factor;  /* [n_row], factors of the results */
     int act;
-    bool gated, adds;
+    bool gated, acts, adds;
 };
 
 /* Copies a box of a matrix, from element k of row `row` on; zeros beyond the matrix. `bar` counts the

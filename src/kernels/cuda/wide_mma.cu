@@ -193,6 +193,18 @@ __device__ __forceinline__ void results_gate(const wide_job &j, const place &in,
     }
 }
 
+/* Writes the activations of the results. */
+template <int N>
+__device__ __forceinline__ void results_act(const wide_job &j, const place &in, const rings &r) {
+    enum { ACROSS = WIDE_OUTPUTS / 4, STEP = 32 * MMA_WARPS / ACROSS };
+    const int o = threadIdx.x % ACROSS * 4, n = min(N, in.end - in.row);
+    const four_outputs f = outputs_of<WIDE_PANELS>(j, in, o);
+    for (int row = threadIdx.x / ACROSS; row < n; row += STEP) {
+        const float4 v = outputs_value(*result_at(r, row, o), r.factors[row], f);
+        outputs_write(j, f, in.row + row, four_act(j.act, v), false, v);
+    }
+}
+
 /* A warp's position in the block's rings. */
 template <int BITS, bool HALVES, int N, int KIND, int TABLE> struct walk {
     const wide_job &j;
@@ -303,6 +315,8 @@ __device__ __forceinline__ void block_run(const wide_job &j, const rings &r, con
             results_gate<N, true>(j, at, r);
         else if (j.gated)
             results_gate<N, false>(j, at, r);
+        else if (j.acts)
+            results_act<N>(j, at, r);
         else
             results_write<N>(j, at, r);
     }

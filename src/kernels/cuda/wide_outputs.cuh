@@ -118,5 +118,8 @@ template <bool SILU> __device__ __forceinline__ float4 four_gate(int act, float4
     return make_float4(one_gate<SILU>(act, v.x, u.x), one_gate<SILU>(act, v.y, u.y),
                        one_gate<SILU>(act, v.z, u.z), one_gate<SILU>(act, v.w, u.w));
 }
+__device__ __forceinline__ float4 four_act(int act, float4 v) {
+    return make_float4(act_value(act, v.x), act_value(act, v.y), act_value(act, v.z), act_value(act, v.w));
+}
 
 #endif
