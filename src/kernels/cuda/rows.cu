@@ -9,38 +9,60 @@ enum { ROW_THREADS = 256 };
 
 /* ---- norms ---- */
 
+/* A thread has each 256th element of a group, at most KEEP of them, and keeps them in registers (KEEP 0: it
+ * reads them again). */
+template <int KEEP>
 __global__ void __launch_bounds__(ROW_THREADS) norm_rows(const __grid_constant__ cuda_norm a) {
+    enum { SLOTS = KEEP ? KEEP : 1 };
     __shared__ float shared[ROW_THREADS / 32];
-    const int d = (int)(a.k / a.n_group);
+    const int d = (int)(a.k / a.n_group), begin = threadIdx.x;
     const bool second = blockIdx.x >= a.n_group;
     const int64_t at = (blockIdx.x - (second ? a.n_group : 0)) * d;
-    const float *x = (second ? a.x2 + blockIdx.y * a.ldx2 : a.x + blockIdx.y * a.ldx) + at,
-                *w = second ? a.w2 : a.w, *b = second ? a.b2 : a.b;
-    float *out = (second ? a.out2 + blockIdx.y * a.ldo2 : a.out + blockIdx.y * a.ldo) + at;
-    launch_next();
-    launch_wait();
+    const float *const x = (second ? a.x2 + blockIdx.y * a.ldx2 : a.x + blockIdx.y * a.ldx) + at,
+                       *w = second ? a.w2 : a.w, *b = second ? a.b2 : a.b;
+    float *const out = (second ? a.out2 + blockIdx.y * a.ldo2 : a.out + blockIdx.y * a.ldo) + at;
+    float kept[SLOTS], scale[SLOTS], shift[SLOTS], sum = 0.0f, centre = 0.0f;
     if (a.w_full) {
         w = w ? w + at : w;
         b = b ? b + at : b;
     }
-    float sum = 0.0f, centre = 0.0f;
+    auto keep = [&](float(&to)[SLOTS], const float *from) {
+#pragma unroll
+        for (int m = 0; m < KEEP; m++)
+            to[m] = from && begin + m * ROW_THREADS < d ? from[begin + m * ROW_THREADS] : 0.0f;
+    };
+    /* Calls f(element, its value, its slot). */
+    auto each = [&](auto f) {
+        if (KEEP) {
+#pragma unroll
+            for (int m = 0; m < KEEP; m++)
+                if (begin + m * ROW_THREADS < d)
+                    f(begin + m * ROW_THREADS, kept[KEEP ? m : 0], KEEP ? m : 0);
+        } else
+            for (int i = begin; i < d; i += ROW_THREADS)
+                f(i, x[i], 0);
+    };
+    keep(scale, w);
+    keep(shift, b);
+    launch_next();
+    launch_wait();
+    keep(kept, x);
     if (a.kind == NORM_LAYER) {
-        for (int i = threadIdx.x; i < d; i += ROW_THREADS)
-            sum = __fadd_rn(sum, x[i]);
+        each([&](int, float v, int) { sum = __fadd_rn(sum, v); });
         centre = __fdiv_rn(block_sum<ROW_THREADS / 32>(sum, shared), (float)d);
         sum = 0.0f;
     }
-    for (int i = threadIdx.x; i < d; i += ROW_THREADS) {
-        const float t = __fsub_rn(x[i], centre);
+    each([&](int, float v, int) {
+        const float t = __fsub_rn(v, centre);
         sum = __fmaf_rn(t, t, sum);
-    }
+    });
     sum = block_sum<ROW_THREADS / 32>(sum, shared);
     const float factor = norm_factor_of(sum, (float)d, a.eps);
-    for (int i = threadIdx.x; i < d; i += ROW_THREADS) {
-        float y = __fmul_rn(__fsub_rn(x[i], centre), factor);
-        y = w ? __fmul_rn(y, w[i]) : y;
-        out[i] = b ? __fadd_rn(y, b[i]) : y;
-    }
+    each([&](int i, float v, int m) {
+        float y = __fmul_rn(__fsub_rn(v, centre), factor);
+        y = w ? __fmul_rn(y, KEEP ? scale[m] : w[i]) : y;
+        out[i] = b ? __fadd_rn(y, KEEP ? shift[m] : b[i]) : y;
+    });
 }
 
 /* Norms of small groups, as the heads of q and k are: a warp has a group of a row. */
@@ -95,8 +117,13 @@ int norm_launch(const cuda_norm *a, cuda_stream s) {
         const int64_t blocks = (a->n_row * all + ROW_THREADS / 32 - 1) / (ROW_THREADS / 32);
         return e ? e : launch(norm_groups, dim3((unsigned)blocks), dim3(ROW_THREADS), 0, s, *a);
     }
-    const int e = prepare(norm_rows, 0);
-    return e ? e : launch(norm_rows, dim3((unsigned)all, (unsigned)a->n_row), dim3(ROW_THREADS), 0, s, *a);
+    const int64_t each = (a->k / a->n_group + ROW_THREADS - 1) / ROW_THREADS;
+    const auto kernel = each <= 4    ? norm_rows<4>
+                        : each <= 16 ? norm_rows<16>
+                        : each <= 32 ? norm_rows<32>
+                                     : norm_rows<0>;
+    const int e = prepare(kernel, 0);
+    return e ? e : launch(kernel, dim3((unsigned)all, (unsigned)a->n_row), dim3(ROW_THREADS), 0, s, *a);
 }
 
 /* ---- element by element ---- */
