@@ -138,8 +138,8 @@ template <int D, int BITS> __device__ __forceinline__ void fresh_store(const att
     if (BITS == 16 || position % CUDA_PAGE != CUDA_PAGE - 1)
         return;
     __syncthreads();
-    pack_keys(BITS, d, k, (uint8_t *)page_at(a, a.kv.k, BITS, w.range.pages, page, w.kv_head));
-    pack_values(BITS, d, v, (uint8_t *)page_at(a, a.kv.v, BITS, w.range.pages, page, w.kv_head));
+    pack_keys(BITS, d, k, d, (uint8_t *)page_at(a, a.kv.k, BITS, w.range.pages, page, w.kv_head));
+    pack_values(BITS, d, v, d, (uint8_t *)page_at(a, a.kv.v, BITS, w.range.pages, page, w.kv_head));
 }
 
 /* Writes a warp's sums as floats to out_of [warp][n_here][D], and its maximum and sum of weights to shared

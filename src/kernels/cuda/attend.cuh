@@ -24,14 +24,6 @@ __device__ __forceinline__ float2 pair_rotate(float2 x, float2 cos_sin) {
     return make_float2(__fsub_rn(__fmul_rn(x.x, cos_sin.x), __fmul_rn(x.y, cos_sin.y)),
                        __fadd_rn(__fmul_rn(x.x, cos_sin.y), __fmul_rn(x.y, cos_sin.x)));
 }
-/* Pair i of a row's new key of one head, rotated. */
-__device__ __forceinline__ float2 key_pair(const cuda_attend &a, int row, int position, int head, int i) {
-    const float *key = a.k + row * a.ldk + (int64_t)head * a.kv.d_head;
-    const int2 at = pair_elements(a, i);
-    const float2 x = make_float2(key[at.x], key[at.y]);
-    return i < (a.cos_sin ? (int)a.n_rot / 2 : 0) ? pair_rotate(x, pair_table(a, row, position, i)) : x;
-}
-
 /* The first position that a row at `position` sees. It grows with the position. */
 __device__ __forceinline__ int low_of(const cuda_attend &a, int position) {
     const int window = (int)a.window;
@@ -210,9 +202,9 @@ __device__ __forceinline__ code_group group_of(const float (&x)[32], int n, int 
     return g;
 }
 
-/* Quantizes a whole block of one head's keys, [CUDA_PAGE][d] halves, by all threads of a block. A thread has
- * 32 positions of a channel. */
-__device__ __forceinline__ void pack_keys(int bits, int d, const __half *from, uint8_t *to) {
+/* Quantizes a whole block of one head's keys, [CUDA_PAGE][line] halves of which d exist, by all threads of a
+ * block. A thread has 32 positions of a channel. */
+__device__ __forceinline__ void pack_keys(int bits, int d, const __half *from, int line, uint8_t *to) {
     const int d_pad = (d + 31) / 32 * 32;
     __half *const scales = (__half *)(to + d_pad * CUDA_PAGE * bits / 8);
     for (int item = threadIdx.x; item < 2 * d_pad; item += blockDim.x) {
@@ -220,7 +212,7 @@ __device__ __forceinline__ void pack_keys(int bits, int d, const __half *from, u
         float x[32];
 #pragma unroll
         for (int p = 0; p < 32; p++)
-            x[p] = c < d ? __half2float(from[(side * 32 + p) * d + c]) : 0.0f;
+            x[p] = c < d ? __half2float(from[(side * 32 + p) * line + c]) : 0.0f;
         const code_group g = group_of(x, 32, bits);
         scales[item] = g.scale;
         scales[2 * d_pad + item] = g.min;
@@ -229,16 +221,24 @@ __device__ __forceinline__ void pack_keys(int bits, int d, const __half *from, u
             codes_store(bits, to, (side * 32 + p) * d_pad + c, g.code(x[p]));
     }
 }
-/* Quantizes the values of such a block. A thread has 32 channels of a position. */
-__device__ __forceinline__ void pack_values(int bits, int d, const __half *from, uint8_t *to) {
+/* Quantizes the values of such a block, whose lines are 16-byte aligned. A thread has 32 channels of a
+ * position. */
+__device__ __forceinline__ void pack_values(int bits, int d, const __half *from, int line, uint8_t *to) {
     const int d_pad = (d + 31) / 32 * 32;
     __half *const scales = (__half *)(to + d_pad * CUDA_PAGE * bits / 8);
     for (int item = threadIdx.x; item < d_pad / 32 * CUDA_PAGE; item += blockDim.x) {
         const int group = item / CUDA_PAGE, p = item % CUDA_PAGE, n = min(32, d - group * 32);
         float x[32];
 #pragma unroll
-        for (int c = 0; c < 32; c++)
-            x[c] = c < n ? __half2float(from[p * d + group * 32 + c]) : 0.0f;
+        for (int c = 0; c < 32; c += 8) { /* n is a multiple of 8 */
+            const uint4 none = make_uint4(0, 0, 0, 0),
+                        eight = c < n ? *(const uint4 *)(from + p * line + group * 32 + c) : none;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const uint32_t two = word_of(eight, i);
+                *(float2 *)(x + c + 2 * i) = __half22float2(*(const __half2 *)&two);
+            }
+        }
         const code_group g = group_of(x, n, bits);
         scales[item] = g.scale;
         scales[2 * d_pad + item] = g.min;

@@ -10,6 +10,7 @@
  * one page. The keys and values of that page come from the launch's rows, and older ones from the page of
  * newest positions. */
 #include "kernels/cuda/attend_prompt.cuh"
+#include "kernels/cuda/attend_rows.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 
@@ -104,26 +105,10 @@ template <bool CODED> __device__ __forceinline__ prompt_rows rows_of(const cuda_
 template <int D>
 __device__ __forceinline__ void own_load(const cuda_attend &a, const prompt_rows &r, bool is_value,
                                          __half *to) {
-    enum { LINE = prompt_shared<D>::LINE };
-    const int d = (int)a.kv.d_head, in = r.position0 % CUDA_PAGE;
-    const __half *old = recent_at(a, is_value, a.pages + a.first_page[r.row0], r.last, r.kv_head);
-    for (int n = threadIdx.x; n < CUDA_PAGE * d / 2; n += PROMPT_THREADS) {
-        const int p = n / (d / 2), i = n % (d / 2), row = r.row0 + p - in;
-        const int2 at = is_value ? make_int2(2 * i, 2 * i + 1) : pair_elements(a, i);
-        __half x = __float2half_rn(0.0f), y = x;
-        if (row < 0) {
-            x = old[p * d + at.x];
-            y = old[p * d + at.y];
-        } else if (p < in + r.n) {
-            const float *value = a.v + row * a.ldv + (int64_t)r.kv_head * d;
-            const float2 f = is_value ? make_float2(value[at.x], value[at.y])
-                                      : key_pair(a, row, r.position0 - in + p, r.kv_head, i);
-            x = __float2half_rn(f.x);
-            y = __float2half_rn(f.y);
-        }
-        to[p * LINE + at.x] = x;
-        to[p * LINE + at.y] = y;
-    }
+    const int in = r.position0 % CUDA_PAGE;
+    block_gather<2>(a, is_value, r.kv_head, r.position0 - in, r.row0 - in, r.row0 + r.n - 1, threadIdx.x,
+                    PROMPT_THREADS,
+                    [&](int p, int u, uint4 h) { *(uint4 *)(to + p * prompt_shared<D>::LINE + u * 8) = h; });
 }
 
 /* Starts loading a page's keys and values into shared memory. */

@@ -1,6 +1,6 @@
 /* attend_store.cu - stores keys and values of many rows in their pages: as halves, and as whole blocks of
  * codes. Keys that are the values too are stored once (a.v is not read). */
-#include "kernels/cuda/attend.cuh"
+#include "kernels/cuda/attend_rows.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 
@@ -13,9 +13,9 @@ __device__ __forceinline__ bool is_overtaken(const cuda_attend &a, int row, int 
     return a.kv.code_bits && then < a.n_row && a.first_page[then] == a.first_page[row];
 }
 
-/* A block has a row. A thread stores one pair of the key after the other, and the same pairs of the value. */
+/* A block has a row. A thread stores eight elements of a key after the other, and those of the value. */
 __global__ void __launch_bounds__(STORE_THREADS) store_rows(const __grid_constant__ cuda_attend a) {
-    const int d = (int)a.kv.d_head, row = blockIdx.x, n_pair = (int)a.kv.n_kv_head * d / 2;
+    const int d = (int)a.kv.d_head, row = blockIdx.x, eights = d / 8, n = (int)a.kv.n_kv_head * eights;
     launch_next();
     launch_wait();
     const int position = a.position[row];
@@ -25,62 +25,49 @@ __global__ void __launch_bounds__(STORE_THREADS) store_rows(const __grid_constan
     const bool has_values = a.kv.v != nullptr;
     __half *k = (__half *)recent_at(a, false, pages, position / CUDA_PAGE, 0),
            *v = has_values ? (__half *)recent_at(a, true, pages, position / CUDA_PAGE, 0) : nullptr;
-#pragma unroll 4
-    for (int n = threadIdx.x; n < n_pair; n += STORE_THREADS) {
-        const int head = n / (d / 2), i = n % (d / 2);
-        const int2 at = pair_elements(a, i);
-        const float *value = a.v + row * a.ldv + head * d;
-        const float2 x = key_pair(a, row, position, head, i);
-        const int to = (head * CUDA_PAGE + position % CUDA_PAGE) * d;
-        k[to + at.x] = __float2half_rn(x.x);
-        k[to + at.y] = __float2half_rn(x.y);
-        if (!has_values)
-            continue;
-        v[to + at.x] = __float2half_rn(value[at.x]);
-        v[to + at.y] = __float2half_rn(value[at.y]);
+#pragma unroll 2
+    for (int i = threadIdx.x; i < n; i += STORE_THREADS) {
+        const int head = i / eights, u = i % eights,
+                  to = (head * CUDA_PAGE + position % CUDA_PAGE) * d + u * 8;
+        float key[8], value[8];
+        eight_at(new_at(a, false, row, head) + u * 8, key);
+        if (has_values)
+            eight_at(new_at(a, true, row, head) + u * 8, value);
+        *(uint4 *)(k + to) = eight_finish(a, false, row, position, head, u, key);
+        if (has_values)
+            *(uint4 *)(v + to) = eight_finish(a, true, row, position, head, u, value);
     }
 }
 
-/* Gathers the keys or values of one head of the block that ends with `row`: from the launch's rows, and older
- * ones from the page of newest positions. */
-__device__ __forceinline__ void block_gather(const cuda_attend &a, bool is_value, int row, int head,
-                                             __half *to) {
-    const int d = (int)a.kv.d_head, position = a.position[row], first = row - (CUDA_PAGE - 1);
-    const __half *old = recent_at(a, is_value, a.pages + a.first_page[row], position / CUDA_PAGE, head);
-    for (int n = threadIdx.x; n < CUDA_PAGE * d / 2; n += PACK_THREADS) {
-        const int p = n / (d / 2), i = n % (d / 2), from = first + p;
-        const bool is_row = from >= 0 && a.first_page[from] == a.first_page[row];
-        const int2 at = is_value ? make_int2(2 * i, 2 * i + 1) : pair_elements(a, i);
-        const float *value = a.v + from * a.ldv + head * d;
-        if (!is_row) {
-            to[p * d + at.x] = old[p * d + at.x];
-            to[p * d + at.y] = old[p * d + at.y];
-            continue;
-        }
-        const float2 x = is_value ? make_float2(value[at.x], value[at.y])
-                                  : key_pair(a, from, position - (CUDA_PAGE - 1) + p, head, i);
-        to[p * d + at.x] = __float2half_rn(x.x);
-        to[p * d + at.y] = __float2half_rn(x.y);
-    }
-}
-
-/* A thread block has one KV head of one row. It does nothing unless the row ends a block of positions. */
-__global__ void __launch_bounds__(PACK_THREADS) pack_rows(const __grid_constant__ cuda_attend a) {
-    __shared__ __align__(16) __half block[CUDA_PAGE * MAX_HEAD];
-    const int d = (int)a.kv.d_head, row = blockIdx.x, head = blockIdx.y, bits = a.kv.code_bits;
+/* A thread block has `each` rows and the keys or the values of one head. Rows that end a block of positions
+ * pack it. */
+__global__ void __launch_bounds__(PACK_THREADS, 4)
+    pack_rows(const __grid_constant__ cuda_attend a, int each) {
+    extern __shared__ __align__(16) uint8_t shared[];
+    __half *const block = (__half *)shared;
+    const int d = (int)a.kv.d_head, line = d + 8 /* lines begin in different banks */, head = blockIdx.y,
+              bits = a.kv.code_bits, row0 = blockIdx.x * each, end = min(row0 + each, (int)a.n_row);
+    const bool is_value = blockIdx.z;
     launch_next();
     launch_wait();
-    const int position = a.position[row], page = position / CUDA_PAGE;
-    const int32_t *pages = a.pages + a.first_page[row];
-    if (position % CUDA_PAGE != CUDA_PAGE - 1)
-        return;
-    block_gather(a, false, row, head, block);
-    __syncthreads();
-    pack_keys(bits, d, block, (uint8_t *)page_at(a, a.kv.k, bits, pages, page, head));
-    __syncthreads();
-    block_gather(a, true, row, head, block);
-    __syncthreads();
-    pack_values(bits, d, block, (uint8_t *)page_at(a, a.kv.v, bits, pages, page, head));
+    for (int base = row0; base < end; base += 32) {
+        const int mine = min(base + (int)threadIdx.x % 32, end - 1);
+        uint32_t ends = __ballot_sync(~0u, a.position[mine] % CUDA_PAGE == CUDA_PAGE - 1);
+        ends &= end - base >= 32 ? ~0u : (1u << (end - base)) - 1;
+        for (; ends; ends &= ends - 1) {
+            const int row = base + __ffs(ends) - 1, page = a.position[row] / CUDA_PAGE;
+            const int32_t *pages = a.pages + a.first_page[row];
+            block_gather<2>(a, is_value, head, page * CUDA_PAGE, row - (CUDA_PAGE - 1), row, threadIdx.x,
+                            PACK_THREADS,
+                            [&](int p, int u, uint4 h) { *(uint4 *)(block + p * line + u * 8) = h; });
+            __syncthreads();
+            if (is_value)
+                pack_values(bits, d, block, line, (uint8_t *)page_at(a, a.kv.v, bits, pages, page, head));
+            else
+                pack_keys(bits, d, block, line, (uint8_t *)page_at(a, a.kv.k, bits, pages, page, head));
+            __syncthreads();
+        }
+    }
 }
 
 /* Packs keys that are the values too: a warp has one half of the positions of 32 channels. */
@@ -135,8 +122,10 @@ int pack_launch(const cuda_attend *a, cuda_stream s) {
         const int e = a->cos_sin ? (int)CUDA_UNSUPPORTED : prepare(pack_shared, 0);
         return e ? e : launch(pack_shared, grid, dim3(64), 0, s, *a);
     }
-    const int e = prepare(pack_rows, 0);
-    return e ? e
-             : launch(pack_rows, dim3((unsigned)a->n_row, (unsigned)a->kv.n_kv_head), dim3(PACK_THREADS), 0,
-                      s, *a);
+    const size_t block = CUDA_PAGE * (size_t)(a->kv.d_head + 8) * sizeof(__half);
+    /* one block of a prompt's; of generated rows any may end one */
+    const int each = a->n_row > CUDA_MAX_ROWS ? CUDA_PAGE : 4;
+    const dim3 grid((unsigned)((a->n_row + each - 1) / each), (unsigned)a->kv.n_kv_head, 2);
+    const int e = prepare(pack_rows, block);
+    return e ? e : launch(pack_rows, grid, dim3(PACK_THREADS), block, s, *a, each);
 }
