@@ -132,8 +132,8 @@ typedef struct nib_engine_options {
     int32_t n_sequence;  /* sequences of a batch that share the KV pages of n_session; each needs some memory
                             of its own, which is reserved. Fewer than n_session: n_session */
     int64_t max_n_ctx;   /* with n_ctx 0: an upper bound of the positions needed; 0: unknown */
-    int64_t n_batch;     /* rows of a prompt in one pass; 0: 512 (2,048 on a GPU without a cap), or what the
-                            cap allows */
+    int64_t n_batch;  /* rows of a prompt in one pass; 0: 512 (2,048 on a GPU with room for them), or what the
+                         cap allows */
     int64_t n_logits; /* rows of logits that nib_session_forward and nib_batch_step compute together; 0: 16,
                          or 1 under a RAM cap (generation in one session needs one; a batch reads the output
                          head once for this many sequences) */

@@ -399,9 +399,23 @@ static void resolve_disk(engine_core *e) {
                  model_n_kv_layer(e->m));
 }
 
+/* Whether passes with as many rows as are fast leave most of the device's memory to keys and values: the
+ * weights take at most half of the cap, and rows a small share of it. */
+static bool has_room_for_rows(const engine_core *e) {
+    enum { WEIGHTS_SHARE = 2, ROWS_SHARE = 16 };
+    const uint64_t cap = e->resolved.cap[e->kind->tier];
+    uint64_t row = 0;
+    if (cap == NIB_AUTO)
+        return true;
+    for (int r = 0; r < model_n_reg(e->m); r++)
+        row += r == REG_LOGITS ? 0 : (uint64_t)model_reg_width(e->m, (reg)r) * sizeof(float);
+    return pager_needs(e->layout, e->resolved.n_thread).image <= cap / WEIGHTS_SHARE &&
+           (uint64_t)e->kind->n_batch * row <= cap / ROWS_SHARE;
+}
+
 nib_status sizes_resolve(engine_core *e, nib_error *err) {
     settings *s = &e->resolved;
-    if (s->free_batch && e->kind->n_batch > 0 && s->cap[e->kind->tier] == NIB_AUTO)
+    if (s->free_batch && e->kind->n_batch > 0 && has_room_for_rows(e))
         s->n_batch = e->kind->n_batch;
     NIB_TRY(sizes_formats(e, err));
     NIB_TRY(sessions_check_formats(e, s->formats, err));
