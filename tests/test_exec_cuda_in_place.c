@@ -25,7 +25,7 @@
 
 #include <cmocka.h>
 
-enum { N_VOCAB = 512, N_CTX = 320, MEMORY = 1 << 28, N_LAYER = 5, N_SESSION = 3 };
+enum { N_VOCAB = 512, N_CTX = 320, MEMORY = 1 << 28, N_LAYER = 5, N_SESSION = 3, NO_MEMORY = 2 };
 
 static const tiny_shape small = {TYPE_Q8_0, N_LAYER, 64, 96, 4, 2, N_VOCAB, N_CTX, true};
 
@@ -48,7 +48,7 @@ static nib_engine_options under(uint64_t vram) {
 
 static nib_engine *must_open(const char *path, uint64_t vram) {
     const nib_engine_options o = under(vram);
-    cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    cuda_load_with(fake_cuda(MEMORY, 0, NO_MEMORY));
     fake_cuda_prompts_differ(true);
     fake_cuda_late(late_seed);
     return engine_must_open(path, &o, NULL);
@@ -130,6 +130,41 @@ static void a_sequence(void **state) {
                 if (memcmp(whole[r], part[r], sizeof whole[r]))
                     fail_msg("logits behind %d tokens, under cap %d", reach[r], i);
         }
+    }
+}
+
+/* Each call of a step fails once: where the GPU can go on, the step can be repeated, with its bits. */
+static void a_pass_fails(void **state) {
+    (void)state;
+    static const int to[] = {101, 150};
+    const char *path = tiny_model("in-place-fails.gguf", &small);
+    uint64_t all;
+    const uint64_t min = min_vram(path, &all);
+    int32_t tokens[N_CTX];
+    nib_error err = {0};
+    logits_tokens(tokens, N_CTX, n_vocab, 3);
+    for (int i = 0; i < 2; i++) {
+        static float whole[N_VOCAB];
+        int n_repeated = 0;
+        long n_call = 0;
+        for (long n = 0; n <= n_call; n++) {
+            nib_engine *e = must_open(path, min + (all - min) / 4);
+            nib_session *s = session_must_open(e);
+            assert_int_equal(nib_session_sync(s, tokens, 100, &err), NIB_OK);
+            fake_cuda_fail_once(n);
+            const long before = fake_cuda_calls();
+            const nib_status status = nib_session_sync(s, tokens, (size_t)to[i], &err);
+            n_call = n == 0 ? fake_cuda_calls() - before : n_call;
+            if (n == 0)
+                memcpy(whole, nib_session_logits(s), sizeof whole);
+            else if (status && nib_session_sync(s, tokens, (size_t)to[i], &err) == NIB_OK) {
+                assert_memory_equal(whole, nib_session_logits(s), sizeof whole);
+                n_repeated++;
+            }
+            nib_session_close(s);
+            must_close(e);
+        }
+        assert_true(n_repeated > 0);
     }
 }
 
@@ -456,11 +491,17 @@ static void attends_on_the_processor(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sequence),          cmocka_unit_test(codes_come),
-        cmocka_unit_test(latents_come),        cmocka_unit_test(a_batch),
-        cmocka_unit_test(pages_leave_the_gpu), cmocka_unit_test(many_sequences),
-        cmocka_unit_test(from_disk_once),      cmocka_unit_test(engines_share_the_driver),
-        cmocka_unit_test(a_lost_device),       cmocka_unit_test(attends_on_the_processor),
+        cmocka_unit_test(a_sequence),
+        cmocka_unit_test(a_pass_fails),
+        cmocka_unit_test(codes_come),
+        cmocka_unit_test(latents_come),
+        cmocka_unit_test(a_batch),
+        cmocka_unit_test(pages_leave_the_gpu),
+        cmocka_unit_test(many_sequences),
+        cmocka_unit_test(from_disk_once),
+        cmocka_unit_test(engines_share_the_driver),
+        cmocka_unit_test(a_lost_device),
+        cmocka_unit_test(attends_on_the_processor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

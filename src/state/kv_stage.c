@@ -479,7 +479,7 @@ static nib_status load_ahead(kv_stage *s, nib_error *err) {
     return NIB_OK;
 }
 
-nib_status kv_stage_begin(kv_stage *s, nib_error *err) {
+static nib_status prepare(kv_stage *s, nib_error *err) {
     device *d = s->setup.device;
     int64_t most = 0, n_pair[2] = {0, 0};
     device_mark listed;
@@ -508,6 +508,13 @@ nib_status kv_stage_begin(kv_stage *s, nib_error *err) {
     NIB_TRY(d->kind->follow(d, DEVICE_STORE_CACHE, listed, err));
     advance(s, 0, 0);
     return load_ahead(s, err);
+}
+
+nib_status kv_stage_begin(kv_stage *s, nib_error *err) {
+    const nib_status status = prepare(s, err);
+    if (status != NIB_OK) /* no end follows, and copies may be queued */
+        kv_stage_end(s, NULL);
+    return status;
 }
 
 /* The part with this row of the pass, by bisection: a pass may have thousands. */

@@ -61,7 +61,7 @@ typedef struct kv_stage_rows {
 } kv_stage_rows;
 
 /* A pass: kv_stage_clear, then kv_stage_add for all its rows in their order, all of one pool format, then
- * kv_stage_begin, before any attention. */
+ * kv_stage_begin, before any attention. After an error no copy is queued, and no kv_stage_end follows. */
 void kv_stage_clear(kv_stage *s);
 nib_status kv_stage_add(kv_stage *s, const kv_stage_rows *rows, nib_error *err);
 nib_status kv_stage_begin(kv_stage *s, nib_error *err);

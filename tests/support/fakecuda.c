@@ -34,7 +34,7 @@ kept_launch *fake_keep(void) {
 
 int fake_call(void) {
     const long n = ++fake.calls;
-    return fake.fail_at && n >= fake.fail_at ? fake.error : 0;
+    return fake.fail_at && (fake.fails_once ? n == fake.fail_at : n >= fake.fail_at) ? fake.error : 0;
 }
 
 bool is_there(const void *p) {
@@ -426,6 +426,10 @@ void fake_cuda_driver(size_t bytes) {
 }
 void fake_cuda_fail_in(long n) {
     fake.fail_at = n > 0 ? fake.calls + n : 0;
+}
+void fake_cuda_fail_once(long n) {
+    fake_cuda_fail_in(n);
+    fake.fails_once = true;
 }
 void fake_cuda_others(size_t bytes) {
     fake.others = bytes;

@@ -16,7 +16,8 @@ enum { FAKE_CUDA_LOST = 719 /* cudaErrorLaunchFailure */ };
 /* Makes a table of one device with this many bytes. Calls are counted from here. From the fail_at-th on (1:
  * the first; 0: none) all calls fail with `error`, except those that free something. */
 const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error);
-void fake_cuda_fail_in(long n); /* the n-th call from now on, and all later ones, fail; 0: none fails */
+void fake_cuda_fail_in(long n);   /* the n-th call from now on, and all later ones, fail; 0: none fails */
+void fake_cuda_fail_once(long n); /* the n-th call from now on fails, and no later one */
 /* From now on another program has this much of the device's memory. */
 void fake_cuda_others(size_t bytes);
 void fake_cuda_driver(size_t bytes); /* the bytes that opening the device takes; 0 until this is called */

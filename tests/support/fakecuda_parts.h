@@ -41,7 +41,7 @@ extern struct fake_state {
     long n_replayed, n_sampled, n_fetched, n_fetched_first, n_short, n_embedded;
     long n_by[3]; /* rows of products by the rule, Split, Bitwise */
     long late;    /* microseconds of products of strategies, in addition to those of calls */
-    bool replaying, prompts_differ, no_wide;
+    bool replaying, prompts_differ, no_wide, fails_once;
     enum { IDLE, FORKED, FETCHED, JOINED } side; /* state of the second stream: */
     cuda_stream fork_from, fork_to;              /* it waited for an event of the first */
     bool fetched_first;                          /* the fetch is in the first */

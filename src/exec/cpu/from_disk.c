@@ -75,10 +75,7 @@ nib_status from_disk_begin(from_disk *k, const backend_pass *p, nib_error *err) 
     }
     if (mem_grow((void **)&k->pages, &k->max_pages, (size_t)n_page, sizeof *k->pages))
         return nib_fail_nomem(err, (size_t)n_page * sizeof *k->pages, "the pages of a pass");
-    const nib_status status = kv_stage_begin(k->stage, err);
-    if (status != NIB_OK) /* no end follows, and copies may be queued */
-        kv_stage_end(k->stage, NULL);
-    return status;
+    return kv_stage_begin(k->stage, err);
 }
 
 nib_status from_disk_end(from_disk *k, nib_error *err) {

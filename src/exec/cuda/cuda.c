@@ -151,7 +151,10 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
     replay_begin(c);
     NIB_TRY(in_place_begin(c, err));
     attend_host_begin(c);
-    return staged_begin(c, err);
+    const nib_status status = staged_begin(c, err);
+    if (status != NIB_OK) /* no end follows */
+        in_place_end(c);
+    return status;
 }
 
 static nib_status wait_until_done(const cuda *c, nib_error *err) {
