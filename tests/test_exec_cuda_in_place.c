@@ -185,7 +185,8 @@ static void codes_come(void **state) {
     kv_type = NIB_KV_F16;
 }
 
-/* Rows of low rank, which are keys and values at once, in halves and in codes. */
+/* Rows of low rank, which are keys and values at once, in halves and in codes. They come to the GPU, or the
+ * processor attends to those of generated rows. */
 static void latents_come(void **state) {
     (void)state;
     static float whole[N_REACH][N_VOCAB], part[N_REACH][N_VOCAB];
@@ -201,7 +202,7 @@ static void latents_come(void **state) {
         for (int i = 0; i < 3; i++) {
             late_seed = (uint32_t)i + 1;
             const counted c = walk(path, min + (all - min) / 4 * (uint64_t)i, part[0]);
-            assert_true(i > 0 || c.stored > 0);
+            assert_true(i > 0 || c.stored > 0 || c.moved > 0);
             assert_memory_equal(whole, part, sizeof whole);
         }
     }
