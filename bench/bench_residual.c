@@ -471,7 +471,7 @@ static void tune_chain(chain *c, const double *targets, size_t n_target) {
     tune_kind kinds[N_GROUP];
     nib_error err;
     for (int s = 0; s < N_GROUP; s++)
-        kinds[s] = (tune_kind){shapes[s].name, shapes[s].k, outputs(&shapes[s])};
+        kinds[s] = (tune_kind){shapes[s].k, outputs(&shapes[s])};
     for (size_t i = 0; i < n_target; i++) {
         const tune_problem problem = {kinds,      N_GROUP,       TUNE_BLOCKS, TUNE_K,
                                       targets[i], time_of_chain, NULL,        c};

@@ -11,7 +11,6 @@
 
 typedef struct trace_cell {
     double busy, wait; /* seconds: busy is processor time, wait is wall-clock time */
-    uint64_t calls;
 } trace_cell;
 
 /* One line of the report. */

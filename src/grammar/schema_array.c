@@ -11,7 +11,6 @@ typedef struct array {
     const json_t *prefix;
     int64_t n, min, max; /* items of the prefix; of all */
     bool more;           /* further items are allowed */
-    uint32_t item;       /* rule of further items; 0: any value */
 } array;
 
 /* Writes the items from i on, at least one; those after it are in the rule `next`. */

@@ -9,7 +9,6 @@ typedef struct percent {
     const tpl_str *format;
     const tpl_value *args;
     size_t next;
-    bool used_names;
 } percent;
 
 static bool next_arg(percent *p, tpl_value *out) {
@@ -35,7 +34,6 @@ static bool named_arg(percent *p, const char **at, const char *end, tpl_value *o
         return tpl_fail(p->r, "the format's name is not there");
     *out = *val;
     *at = close + 1;
-    p->used_names = true;
     return true;
 }
 

@@ -67,15 +67,6 @@ static nib_status find_hf_arch(model *m, nib_error *err) {
 
 /* --- registers ----------------------------------------------------------------------------------- */
 
-static void name_registers(model *m) {
-    static const char *const names[REG_OWN] = {
-        [REG_X] = "x", [REG_H] = "h", [REG_H2] = "h2", [REG_Q] = "q", [REG_K] = "k", [REG_V] = "v",
-        [REG_A] = "a", [REG_O] = "o", [REG_G] = "g",   [REG_U] = "u", [REG_E] = "e", [REG_LOGITS] = "logits",
-    };
-    for (m->n_reg = 0; m->n_reg < REG_OWN; m->n_reg++)
-        m->regs[m->n_reg].name = names[m->n_reg];
-}
-
 reg model_declare_reg(model *m, const char *name) {
     for (int r = REG_OWN; r < m->n_reg; r++)
         if (strcmp(m->regs[r].name, name) == 0)
@@ -307,7 +298,7 @@ nib_status model_open_share(const char *path, const logger *log, const container
     arena_init(&m->mem);
     m->share = share;
     m->wide = wide;
-    name_registers(m);
+    m->n_reg = REG_OWN;
     nib_status status = container_open_headers(path, log, vocabulary, &m->c, err);
     if (status == NIB_OK) {
         status = read_model(m, log, err);
@@ -371,10 +362,6 @@ const block *model_block(const model *m, int i) {
 
 int model_n_reg(const model *m) {
     return m->n_reg;
-}
-
-const char *model_reg_name(const model *m, reg r) {
-    return m->regs[r].name;
 }
 
 int64_t model_reg_width(const model *m, reg r) {

@@ -112,8 +112,7 @@ const container *model_container(const model *m);
 container *model_files(model *m);
 int model_n_block(const model *m);
 const block *model_block(const model *m, int i);
-int model_n_reg(const model *m); /* registers of its programs: ids below it, at most REG_MAX */
-const char *model_reg_name(const model *m, reg r);
+int model_n_reg(const model *m);                /* registers of its programs: ids below it, at most REG_MAX */
 int64_t model_reg_width(const model *m, reg r); /* the widest use in any block; 0: not used */
 int model_n_kv_layer(const model *m);           /* layers that store keys and values */
 /* Widths of one position's keys and values in KV layer i. */

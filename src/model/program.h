@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 /* These registers are the same in all models. A model's programs may use more: they are declared while the
- * programs are built, and have the ids from REG_OWN on (model_n_reg, model_reg_name). */
+ * programs are built, and have the ids from REG_OWN on (model_n_reg). */
 typedef enum reg {
     REG_X,      /* the residual stream [d_model], or several [n_stream * d_model] */
     REG_H,      /* a normed copy */

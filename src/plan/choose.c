@@ -385,7 +385,6 @@ static void solve(search *s, choose_result *out) {
         out->proved = branch(s);
     }
     out->found = isfinite(s->best);
-    out->nodes = s->nodes;
     out->time = s->best_time;
     out->bytes = s->best_sum.bytes;
     out->loss = s->best_sum.loss;

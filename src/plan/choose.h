@@ -56,9 +56,8 @@ typedef struct choose_result {
     double time;  /* T */
     double bytes; /* sum over the chosen options */
     double loss;
-    double bound;  /* a lower bound of T, or of the loss if max_time is finite */
-    bool proved;   /* the choice is the best */
-    int64_t nodes; /* steps of the search */
+    double bound; /* a lower bound of T, or of the loss if max_time is finite */
+    bool proved;  /* the choice is the best */
 } choose_result;
 
 /* If found, choice[n_block] gets the option of each block, counted from its first. The only error is

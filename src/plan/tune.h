@@ -23,7 +23,6 @@ enum { TUNE_MAX_KIND = 8, TUNE_MAX_BLOCKS = 128, TUNE_SEGMENT = 256 /* outputs t
 
 /* Products of one input that are one launch: q, k and v; gate and up. */
 typedef struct tune_kind {
-    const char *name;
     int64_t k, n; /* input channels; outputs of all its matrices */
 } tune_kind;
 

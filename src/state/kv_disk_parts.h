@@ -84,7 +84,7 @@ struct kv_disk {
     bool runs;            /* the thread was started */
     pthread_mutex_t lock; /* protects the fields below */
     pthread_cond_t changed;
-    bool ends, busy;
+    bool ends;
     int n_waiting;
     kv_disk_task waiting[KV_DISK_WAITING];
     kv_disk_counts counts;

@@ -121,7 +121,6 @@ static void write_task(kv_disk *d) {
 /* Waits for a task and moves it to d->now; false: the folder is being closed and no task is left. */
 static bool next_task(kv_disk *d) {
     pthread_mutex_lock(&d->lock);
-    d->busy = false;
     pthread_cond_broadcast(&d->changed);
     while (d->n_waiting == 0 && !d->ends)
         pthread_cond_wait(&d->changed, &d->lock);
@@ -131,7 +130,6 @@ static bool next_task(kv_disk *d) {
         memmove(d->waiting, d->waiting + 1, (size_t)--d->n_waiting * sizeof *d->waiting);
         d->waiting[d->n_waiting] = d->now;
         d->now = next;
-        d->busy = true;
     }
     pthread_mutex_unlock(&d->lock);
     return found;

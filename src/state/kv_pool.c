@@ -589,8 +589,6 @@ void kv_pool_usage(kv_pool *pool, kv_usage *out) {
                       .page_bytes = pool->paging.page_bytes + pool->paging.host_bytes,
                       .parts_reserved = pool->parts.reserved,
                       .parts_used = pool->parts.used,
-                      .part_bytes = pool->paging.part_bytes,
-                      .in_ram = pool->ram.tier.cached,
                       .ram_bytes = pool->ram.bytes,
                       .n_saved = pool->ram.n_saved,
                       .n_restored = pool->ram.n_restored};

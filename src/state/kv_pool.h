@@ -167,9 +167,7 @@ typedef struct kv_usage {
     int64_t cached;   /* pages without references that still have content */
     uint64_t page_bytes;
     int64_t parts_reserved, parts_used;
-    uint64_t part_bytes;
-    int64_t in_ram;               /* pages of the RAM tier that have content */
-    uint64_t ram_bytes;           /* allocated for them */
+    uint64_t ram_bytes;           /* allocated for pages of the RAM tier */
     uint64_t n_saved, n_restored; /* pages copied to RAM and back since the pool was opened */
 } kv_usage;
 void kv_pool_usage(kv_pool *pool, kv_usage *out);

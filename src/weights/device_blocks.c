@@ -11,8 +11,7 @@ nib_status device_blocks_open(device_blocks *b, const block_source *from, uint64
     NIB_TRY(memory_region_open(&b->memory, d, to, owner, (uint64_t)n_slot * each, false,
                                "weights on the device", err));
     for (int i = 0; i < n_slot; i++)
-        b->slots[i] =
-            (device_block){.block = -1, .index = i, .at = (uint8_t *)b->memory.at + (uint64_t)i * each};
+        b->slots[i] = (device_block){.block = -1, .at = (uint8_t *)b->memory.at + (uint64_t)i * each};
     return NIB_OK;
 }
 

@@ -33,7 +33,6 @@ enum { DEVICE_BLOCKS = 2 }; /* maximum number of slots */
 
 typedef struct device_block {
     int block; /* -1: none */
-    int index; /* the slot's own index */
     bool acquired;
     bool streamed;            /* not wholly resident on the host; set by the source */
     bool was_followed;        /* the compute lane waits for `loaded` */

@@ -198,7 +198,6 @@ nib_status load_buffer_init(load_buffer *b, const layout *lay, uint64_t raw_targ
     b->bytes = bytes;
     b->raw = raw ? raw : b->map;
     b->raw_bytes = p.raw;
-    b->depth = depth;
     b->transposed = (uint8_t *)b->map + own_raw;
     b->scratch = b->transposed + p.transposed;
     return NIB_OK;

@@ -24,9 +24,8 @@ nib_status loader_check_unchanged(const loader *ld, nib_error *err);
 bool loader_identity(const loader *ld, uint64_t out[2]);
 
 typedef struct load_buffer {
-    uint8_t *raw;       /* [depth] of raw_bytes each, page-aligned: rows as in the file */
-    uint64_t raw_bytes; /* a multiple of FILE_ALIGN */
-    int depth;
+    uint8_t *raw;        /* [depth] of raw_bytes each, page-aligned: rows as in the file */
+    uint64_t raw_bytes;  /* a multiple of FILE_ALIGN */
     uint8_t *transposed; /* one panel of a transposed matrix, transposed back */
     void *scratch;       /* pack_panel's */
     uint64_t bytes;      /* of `map`: everything, or everything except raw */

@@ -24,7 +24,7 @@ static int find_kind(residual_kinds *k, const input *in) {
     else if (i == k->n) {
         k->n++;
         snprintf(k->names[i], PLAN_NAME, "%s", in->name);
-        k->kinds[i] = (tune_kind){.name = k->names[i]};
+        k->kinds[i] = (tune_kind){0};
     }
     k->kinds[i].k = NUM_MAX(k->kinds[i].k, in->k);
     k->kinds[i].n = NUM_MAX(k->kinds[i].n, in->n);
