@@ -147,8 +147,7 @@ static void lazy_unpin(device *d, void *host, uint64_t n_byte) {
     the_device.n_pinned--;
 }
 
-static const device_kind lazy_kind = {.name = "lazy",
-                                      .tier = NIB_TIER_VRAM,
+static const device_kind lazy_kind = {.tier = NIB_TIER_VRAM,
                                       .alloc = lazy_alloc,
                                       .free = lazy_free,
                                       .pin = lazy_pin,

@@ -60,7 +60,6 @@ typedef struct device_pages {
 enum { DEVICE_PAGE = 4096 /* bytes; alignment of allocations */ };
 
 typedef struct device_kind {
-    const char *name;
     int tier;                                                    /* kind of its place */
     nib_status (*open)(int index, device **out, nib_error *err); /* NIB_E_NOTFOUND: there is no such device */
     void (*close)(device *d);

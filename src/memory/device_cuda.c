@@ -330,7 +330,6 @@ static nib_status cuda_follow(device *d, device_lane lane, device_mark mark, nib
 }
 
 const device_kind device_cuda_kind = {
-    .name = "cuda",
     .tier = NIB_TIER_VRAM,
     .open = cuda_open,
     .close = cuda_close,

@@ -344,7 +344,6 @@ static nib_status disk_follow(device *base, device_lane name, device_mark mark, 
 }
 
 const device_kind device_disk_kind = {
-    .name = "disk",
     .tier = NIB_TIER_DISK,
     .close = disk_close,
     .info = disk_info,

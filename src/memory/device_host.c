@@ -1,5 +1,5 @@
 /* device_host.c - host memory as a device: pages come from the system, and a copy is a memcpy. */
-#include "memory/device.h"
+#include "memory/device_host.h"
 
 #include "base/mem.h"
 #include "base/status.h"
@@ -21,7 +21,7 @@ static nib_status host_open(int index, device **out, nib_error *err) {
     return NIB_OK;
 }
 
-static void host_close(device *d) {
+void device_host_close(device *d) {
     (void)d;
 }
 
@@ -47,8 +47,7 @@ static void host_free(device *d, void *at, uint64_t n_byte) {
     mem_unmap(at, (size_t)n_byte);
 }
 
-/* Host memory needs no pinning. */
-static nib_status host_pin(device *d, void *at, uint64_t n_byte, nib_error *err) {
+nib_status device_host_pin(device *d, void *at, uint64_t n_byte, nib_error *err) {
     (void)d;
     (void)at;
     (void)n_byte;
@@ -56,13 +55,13 @@ static nib_status host_pin(device *d, void *at, uint64_t n_byte, nib_error *err)
     return NIB_OK;
 }
 
-static void host_unpin(device *d, void *at, uint64_t n_byte) {
+void device_host_unpin(device *d, void *at, uint64_t n_byte) {
     (void)d;
     (void)at;
     (void)n_byte;
 }
 
-static nib_status host_copy(device *d, device_lane lane, void *to, const void *from, uint64_t n_byte,
+nib_status device_host_copy(device *d, device_lane lane, void *to, const void *from, uint64_t n_byte,
                             nib_error *err) {
     (void)d;
     (void)lane;
@@ -71,38 +70,36 @@ static nib_status host_copy(device *d, device_lane lane, void *to, const void *f
     return NIB_OK;
 }
 
-/* Operations complete at once, so every mark is passed. */
-static nib_status host_mark(device *d, device_lane lane, device_mark *out, nib_error *err) {
+nib_status device_host_mark(device *d, device_lane lane, device_mark *out, nib_error *err) {
     (void)d;
     (void)err;
     *out = (device_mark){lane, 0};
     return NIB_OK;
 }
 
-static nib_status host_wait(device *d, device_mark mark, nib_error *err) {
+nib_status device_host_wait(device *d, device_mark mark, nib_error *err) {
     (void)d;
     (void)mark;
     (void)err;
     return NIB_OK;
 }
 
-static nib_status host_follow(device *d, device_lane lane, device_mark mark, nib_error *err) {
+nib_status device_host_follow(device *d, device_lane lane, device_mark mark, nib_error *err) {
     (void)lane;
-    return host_wait(d, mark, err);
+    return device_host_wait(d, mark, err);
 }
 
 const device_kind device_host_kind = {
-    .name = "host",
     .tier = NIB_TIER_RAM,
     .open = host_open,
-    .close = host_close,
+    .close = device_host_close,
     .info = host_info,
     .alloc = host_alloc,
     .free = host_free,
-    .pin = host_pin,
-    .unpin = host_unpin,
-    .copy = host_copy,
-    .mark = host_mark,
-    .wait = host_wait,
-    .follow = host_follow,
+    .pin = device_host_pin,
+    .unpin = device_host_unpin,
+    .copy = device_host_copy,
+    .mark = device_host_mark,
+    .wait = device_host_wait,
+    .follow = device_host_follow,
 };

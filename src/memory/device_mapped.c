@@ -2,6 +2,7 @@
  * wholly resident. For all other users it is ordinary host memory. */
 #include "base/mem.h"
 #include "base/status.h"
+#include "memory/device_host.h"
 #include "memory/device_cuda.h"
 
 #include <string.h>
@@ -70,37 +71,6 @@ static void mapped_free(device *d, void *at, uint64_t n_byte) {
     device_host_kind.free(device_host(), at, n_byte);
 }
 
-static nib_status mapped_pin(device *d, void *at, uint64_t n_byte, nib_error *err) {
-    (void)d;
-    return device_host_kind.pin(device_host(), at, n_byte, err);
-}
-
-static void mapped_unpin(device *d, void *at, uint64_t n_byte) {
-    (void)d;
-    device_host_kind.unpin(device_host(), at, n_byte);
-}
-
-static nib_status mapped_copy(device *d, device_lane lane, void *to, const void *from, uint64_t n_byte,
-                              nib_error *err) {
-    (void)d;
-    return device_host_kind.copy(device_host(), lane, to, from, n_byte, err);
-}
-
-static nib_status mapped_mark(device *d, device_lane lane, device_mark *out, nib_error *err) {
-    (void)d;
-    return device_host_kind.mark(device_host(), lane, out, err);
-}
-
-static nib_status mapped_wait(device *d, device_mark mark, nib_error *err) {
-    (void)d;
-    return device_host_kind.wait(device_host(), mark, err);
-}
-
-static nib_status mapped_follow(device *d, device_lane lane, device_mark mark, nib_error *err) {
-    (void)d;
-    return device_host_kind.follow(device_host(), lane, mark, err);
-}
-
 static nib_status mapped_reorder(device *d, device_lane lane, const device_pages *p, nib_error *err) {
     const device_mapped *m = of(d);
     cuda_move a;
@@ -122,17 +92,16 @@ static nib_status mapped_reorder(device *d, device_lane lane, const device_pages
 }
 
 const device_kind device_mapped_kind = {
-    .name = "mapped",
     .tier = NIB_TIER_RAM,
     .close = mapped_close,
     .info = mapped_info,
     .alloc = mapped_alloc,
     .free = mapped_free,
-    .pin = mapped_pin,
-    .unpin = mapped_unpin,
-    .copy = mapped_copy,
-    .mark = mapped_mark,
-    .wait = mapped_wait,
-    .follow = mapped_follow,
+    .pin = device_host_pin,
+    .unpin = device_host_unpin,
+    .copy = device_host_copy,
+    .mark = device_host_mark,
+    .wait = device_host_wait,
+    .follow = device_host_follow,
     .reorder = mapped_reorder,
 };

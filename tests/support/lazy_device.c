@@ -94,7 +94,6 @@ static void lazy_info(const device *d, device_info *out) {
 
 device *lazy_device(void) {
     static const device_kind kind = {
-        .name = "lazy",
         .tier = NIB_TIER_RAM,
         .info = lazy_info,
         .alloc = lazy_alloc,

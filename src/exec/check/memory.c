@@ -1,8 +1,9 @@
-/* memory.c - see memory.h. A copy is complete when the call returns. */
+/* memory.c - see memory.h. */
 #include "exec/check/memory.h"
 
 #include "base/mem.h"
 #include "base/status.h"
+#include "memory/device_host.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -41,47 +42,10 @@ static nib_status check_copy(device *d, device_lane lane, void *to, const void *
     return NIB_OK;
 }
 
-static nib_status check_mark(device *d, device_lane lane, device_mark *out, nib_error *err) {
-    (void)d;
-    (void)err;
-    *out = (device_mark){lane, 0};
-    return NIB_OK;
-}
-
-static nib_status check_wait(device *d, device_mark mark, nib_error *err) {
-    (void)d;
-    (void)mark;
-    (void)err;
-    return NIB_OK;
-}
-
-static nib_status check_follow(device *d, device_lane lane, device_mark mark, nib_error *err) {
-    (void)lane;
-    return check_wait(d, mark, err);
-}
-
-static nib_status check_pin(device *d, void *host, uint64_t n_byte, nib_error *err) {
-    (void)d;
-    (void)host;
-    (void)n_byte;
-    (void)err;
-    return NIB_OK;
-}
-
-static void check_unpin(device *d, void *host, uint64_t n_byte) {
-    (void)d;
-    (void)host;
-    (void)n_byte;
-}
-
 static void check_info(const device *d, device_info *out) {
     (void)d;
     *out = (device_info){.host_reads = false};
     snprintf(out->name, sizeof out->name, "check");
-}
-
-static void check_close(device *d) {
-    (void)d;
 }
 
 static nib_status check_open(int index, device **out, nib_error *err) {
@@ -92,19 +56,18 @@ static nib_status check_open(int index, device **out, nib_error *err) {
 }
 
 const device_kind check_memory = {
-    .name = "check",
     .tier = NIB_TIER_RAM,
     .open = check_open,
-    .close = check_close,
+    .close = device_host_close,
     .info = check_info,
     .alloc = check_alloc,
     .free = check_free,
-    .pin = check_pin,
-    .unpin = check_unpin,
+    .pin = device_host_pin,
+    .unpin = device_host_unpin,
     .copy = check_copy,
-    .mark = check_mark,
-    .wait = check_wait,
-    .follow = check_follow,
+    .mark = device_host_mark,
+    .wait = device_host_wait,
+    .follow = device_host_follow,
 };
 
 device *check_device(void) {
