@@ -52,36 +52,30 @@ static void dequantize_q3_k(const void *blocks, float *out, int64_t n) {
     }
 }
 
+/* at: d, dmin and scales of a block; high: fifth bits, NULL: there are none. */
+static inline void dequantize_45(const uint8_t *at, const uint8_t *high, const uint8_t *low, float *out) {
+    const float d = block_half(at), dmin = block_half(at + 2);
+    uint8_t scale[8], min[8];
+    unpack_scales(at + 4, scale, min);
+    for (int g = 0; g < 8; g++) {
+        const float dl = d * (float)scale[g], ml = dmin * (float)min[g];
+        const uint8_t *q = low + g / 2 * 32;
+        for (int l = 0; l < 32; l++)
+            out[32 * g + l] =
+                dl * (float)((q[l] >> g % 2 * 4 & 15) | (high ? high[l] >> g & 1 : 0) << 4) - ml;
+    }
+}
+
 static void dequantize_q4_k(const void *blocks, float *out, int64_t n) {
     const block_q4_k *b = blocks;
-    for (int64_t i = 0; i < n / 256; i++, b++, out += 256) {
-        const float d = block_half(b->d), dmin = block_half(b->dmin);
-        uint8_t scale[8], min[8];
-        unpack_scales(b->scales, scale, min);
-        for (int g = 0; g < 8; g++) {
-            const float dl = d * (float)scale[g], ml = dmin * (float)min[g];
-            const uint8_t *q = b->qs + g / 2 * 32;
-            const int shift = g % 2 * 4;
-            for (int l = 0; l < 32; l++)
-                out[32 * g + l] = dl * (float)(q[l] >> shift & 15) - ml;
-        }
-    }
+    for (int64_t i = 0; i < n / 256; i++, b++, out += 256)
+        dequantize_45(b->d, NULL, b->qs, out);
 }
 
 static void dequantize_q5_k(const void *blocks, float *out, int64_t n) {
     const block_q5_k *b = blocks;
-    for (int64_t i = 0; i < n / 256; i++, b++, out += 256) {
-        const float d = block_half(b->d), dmin = block_half(b->dmin);
-        uint8_t scale[8], min[8];
-        unpack_scales(b->scales, scale, min);
-        for (int g = 0; g < 8; g++) {
-            const float dl = d * (float)scale[g], ml = dmin * (float)min[g];
-            const uint8_t *q = b->qs + g / 2 * 32;
-            const int shift = g % 2 * 4;
-            for (int l = 0; l < 32; l++)
-                out[32 * g + l] = dl * (float)((q[l] >> shift & 15) | (b->qh[l] >> g & 1) << 4) - ml;
-        }
-    }
+    for (int64_t i = 0; i < n / 256; i++, b++, out += 256)
+        dequantize_45(b->d, b->qh, b->qs, out);
 }
 
 /* Byte 64 * c + l of ql: elements 128 * c + l (low) and 128 * c + 64 + l (high); byte 32 * c + l of qh:

@@ -84,27 +84,23 @@ static void read_n4(const void *blocks, int n, uint8_t *codes, const pack_sink *
     }
 }
 
-/* Codes minus their zero points, plus 16. */
-static void read_n4_wide(const void *blocks, int n, uint8_t *codes, const pack_sink *s, int group) {
-    const uint8_t *at = blocks;
-    for (int i = 0; i < n; i++, at += offsetof(block_n4, qs) + (size_t)group / 2) {
-        const block_n4 *b = (const void *)at;
-        s->wide[i * s->step] = block_u16(b->d);
+/* qs: where the codes of a block begin, behind its scale. */
+static inline void read_wide(const uint8_t *at, int n, uint8_t *codes, const pack_sink *s, int group,
+                             int qs) {
+    for (int i = 0; i < n; i++, at += qs + group / 2) {
+        s->wide[i * s->step] = block_u16(at);
         for (int j = 0; j < group; j += 32)
-            nibbles_32(b->qs + j / 2, codes + i * group + j);
-        for (int j = 0; j < group; j++)
-            codes[i * group + j] = (uint8_t)(codes[i * group + j] + 16 - block_n4_zero(b));
+            nibbles_32(at + qs + j / 2, codes + i * group + j);
     }
 }
 
-static void read_s4(const void *blocks, int n, uint8_t *codes, const pack_sink *s, int group) {
+/* Codes minus their zero points, plus 16. */
+static void read_n4_wide(const void *blocks, int n, uint8_t *codes, const pack_sink *s, int group) {
     const uint8_t *at = blocks;
-    for (int i = 0; i < n; i++, at += offsetof(block_s4, qs) + (size_t)group / 2) {
-        const block_s4 *b = (const void *)at;
-        s->wide[i * s->step] = block_u16(b->d);
-        for (int j = 0; j < group; j += 32)
-            nibbles_32(b->qs + j / 2, codes + i * group + j);
-    }
+    read_wide(at, n, codes, s, group, offsetof(block_n4, qs));
+    for (int i = 0; i < n; i++, at += offsetof(block_n4, qs) + (size_t)group / 2)
+        for (int j = 0; j < group; j++)
+            codes[i * group + j] = (uint8_t)(codes[i * group + j] + 16 - block_n4_zero((const void *)at));
 }
 
 static void put_n2g64(const encode_block *b, const uint8_t *q, void *block) {
@@ -167,7 +163,7 @@ N4(N4G128, n4g128, 128, 1006);
         dequantize_s4(blocks, out, n, group_);                                                               \
     }                                                                                                        \
     static void read_##name(const void *blocks, int n, uint8_t *codes, const pack_sink *s) {                 \
-        read_s4(blocks, n, codes, s, group_);                                                                \
+        read_wide(blocks, n, codes, s, group_, offsetof(block_s4, qs));                                      \
     }                                                                                                        \
     const type_info type_##id = {BLOCKS(#name, group_, offsetof(block_s4, qs) + (group_) / 2, -1),           \
                                  .dequantize = dequantize_##name,                                            \
