@@ -1,5 +1,6 @@
 /* jsonx.c - see jsonx.h. */
 #include "base/jsonx.h"
+#include "base/buffer.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -43,29 +44,18 @@ nib_status jsonx_load(const char *path, uint64_t max_bytes, json_t **out, nib_er
     return status == NIB_OK ? NIB_OK : nib_fail_prefix(err, status, path);
 }
 
-typedef struct text_out {
-    char *data;
-    size_t n, cap;
-    bool failed; /* kept here, because jansson does not always check the callback's result */
-} text_out;
-
 static int add_text(const char *data, size_t n, void *user) {
-    text_out *out = user;
-    out->failed = out->failed || mem_grow((void **)&out->data, &out->cap, out->n + n + 1, 1);
-    if (out->failed)
-        return -1;
-    memcpy(out->data + out->n, data, n);
-    out->n += n;
-    out->data[out->n] = 0;
-    return 0;
+    buffer *out = user;
+    buffer_add(out, data, n);
+    return out->no_memory ? -1 : 0;
 }
 
 char *jsonx_text(const json_t *value, size_t flags) {
-    text_out out = {0};
-    const bool dumped = json_dump_callback(value, add_text, &out, flags) == 0;
-    if (dumped && !out.failed)
+    buffer out = {0};
+    /* jansson does not always check the callback's result */
+    if (json_dump_callback(value, add_text, &out, flags) == 0 && !out.no_memory)
         return out.data;
-    mem_free(out.data);
+    buffer_clear(&out);
     return NULL;
 }
 
@@ -83,18 +73,21 @@ static const char *type_text(const json_t *v) {
     return "something else";
 }
 
-/* *found: the value; NULL if it is absent and not required. */
-static nib_status find(const json_t *object, const char *key, bool required, const char *want,
-                       const json_t **found, nib_error *err) {
-    const json_t *v = json_object_get(object, key);
-    *found = v && !json_is_null(v) ? v : NULL;
-    if (!*found && required)
-        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected %s, found nothing", key, want);
-    return NIB_OK;
-}
+enum { A_NUMBER = 1 << JSON_INTEGER | 1 << JSON_REAL, A_BOOL = 1 << JSON_TRUE | 1 << JSON_FALSE };
 
 static nib_status wrong_type(const char *key, const char *want, const json_t *v, nib_error *err) {
     return nib_fail(err, NIB_E_MODEL, "\"%s\": expected %s, found %s", key, want, type_text(v));
+}
+
+/* *found: the value, which has one of the types; NULL if it is absent and not required. */
+static nib_status find(const json_t *object, const char *key, bool required, int types, const char *want,
+                       const json_t **found, nib_error *err) {
+    const json_t *v = json_object_get(object, key);
+    *found = v && !json_is_null(v) ? v : NULL;
+    if (!*found)
+        return required ? nib_fail(err, NIB_E_MODEL, "\"%s\": expected %s, found nothing", key, want)
+                        : NIB_OK;
+    return types >> json_typeof(v) & 1 ? NIB_OK : wrong_type(key, want, v, err);
 }
 
 bool jsonx_put(json_t *object, const char *key, json_t *value) {
@@ -119,15 +112,13 @@ json_t *jsonx_built(json_t *value, size_t lost) {
 nib_status jsonx_get_i64(const json_t *object, const char *key, bool required, int64_t *out, nib_error *err) {
     static const char want[] = "an integer";
     const json_t *v;
-    NIB_TRY(find(object, key, required, want, &v, err));
-    if (!v)
-        return NIB_OK;
-    if (json_is_integer(v)) {
+    NIB_TRY(find(object, key, required, A_NUMBER, want, &v, err));
+    if (json_is_integer(v))
         *out = json_integer_value(v);
+    if (!json_is_real(v))
         return NIB_OK;
-    }
     /* 4096.0 is written by some exporters */
-    double f = json_is_real(v) ? json_real_value(v) : 0.5;
+    const double f = json_real_value(v);
     if (f != floor(f) || f < -9007199254740992.0 || f > 9007199254740992.0)
         return wrong_type(key, want, v, err);
     *out = (int64_t)f;
@@ -135,39 +126,27 @@ nib_status jsonx_get_i64(const json_t *object, const char *key, bool required, i
 }
 
 nib_status jsonx_get_f64(const json_t *object, const char *key, bool required, double *out, nib_error *err) {
-    static const char want[] = "a number";
     const json_t *v;
-    NIB_TRY(find(object, key, required, want, &v, err));
-    if (!v)
-        return NIB_OK;
-    if (!json_is_number(v))
-        return wrong_type(key, want, v, err);
-    *out = json_number_value(v);
+    NIB_TRY(find(object, key, required, A_NUMBER, "a number", &v, err));
+    if (v)
+        *out = json_number_value(v);
     return NIB_OK;
 }
 
 nib_status jsonx_get_bool(const json_t *object, const char *key, bool required, bool *out, nib_error *err) {
-    static const char want[] = "true or false";
     const json_t *v;
-    NIB_TRY(find(object, key, required, want, &v, err));
-    if (!v)
-        return NIB_OK;
-    if (!json_is_boolean(v))
-        return wrong_type(key, want, v, err);
-    *out = json_is_true(v);
+    NIB_TRY(find(object, key, required, A_BOOL, "true or false", &v, err));
+    if (v)
+        *out = json_is_true(v);
     return NIB_OK;
 }
 
 nib_status jsonx_get_string(const json_t *object, const char *key, bool required, const char **out,
                             nib_error *err) {
-    static const char want[] = "a string";
     const json_t *v;
-    NIB_TRY(find(object, key, required, want, &v, err));
-    if (!v)
-        return NIB_OK;
-    if (!json_is_string(v))
-        return wrong_type(key, want, v, err);
-    *out = json_string_value(v);
+    NIB_TRY(find(object, key, required, 1 << JSON_STRING, "a string", &v, err));
+    if (v)
+        *out = json_string_value(v);
     return NIB_OK;
 }
 

@@ -2,12 +2,14 @@
  */
 #include "formats/gguf_write.h"
 
+#include "base/buffer.h"
+#include "base/mem.h"
 #include "base/num.h"
-#include "formats/buffer.h"
 #include "formats/meta.h"
 #include "formats/tensors.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include <xxhash.h>
 
@@ -69,17 +71,22 @@ void gguf_writer_discard(gguf_writer *w) {
     free_writer(w);
 }
 
+static nib_status put(buffer *b, const void *data, size_t n_byte, nib_error *err) {
+    buffer_add(b, data, n_byte);
+    return b->no_memory ? nib_fail_nomem(err, n_byte, "a header") : NIB_OK;
+}
+
 static nib_status put_u32(buffer *b, uint32_t v, nib_error *err) {
-    return buffer_put(b, &v, sizeof v, err);
+    return put(b, &v, sizeof v, err);
 }
 
 static nib_status put_u64(buffer *b, uint64_t v, nib_error *err) {
-    return buffer_put(b, &v, sizeof v, err);
+    return put(b, &v, sizeof v, err);
 }
 
 static nib_status put_text(buffer *b, const char *text, size_t n, nib_error *err) {
     NIB_TRY(put_u64(b, n, err));
-    return buffer_put(b, text, n, err);
+    return put(b, text, n, err);
 }
 
 static nib_status begin_key(gguf_writer *w, const char *key, gguf_value type, nib_error *err) {
@@ -119,15 +126,15 @@ static nib_status put_int(gguf_writer *w, const char *key, gguf_value type, int6
     if (!fits(type, v))
         return nib_fail(err, NIB_E_USAGE, "metadata key '%s': %" PRId64 " does not fit value type %d", key, v,
                         (int)type);
-    return buffer_put(&w->keys, &v, gguf_value_bytes[type], err);
+    return put(&w->keys, &v, gguf_value_bytes[type], err);
 }
 
 static nib_status put_float(gguf_writer *w, const char *key, gguf_value type, double v, nib_error *err) {
     const float narrow = (float)v;
     if (type == GGUF_F32)
-        return buffer_put(&w->keys, &narrow, sizeof narrow, err);
+        return put(&w->keys, &narrow, sizeof narrow, err);
     if (type == GGUF_F64)
-        return buffer_put(&w->keys, &v, sizeof v, err);
+        return put(&w->keys, &v, sizeof v, err);
     return nib_fail(err, NIB_E_USAGE, "metadata key '%s': expected a float type, found value type %d", key,
                     (int)type);
 }
@@ -179,7 +186,7 @@ nib_status gguf_writer_set_raw(gguf_writer *w, const char *key, gguf_value type,
 }
 
 nib_status gguf_writer_raw(gguf_writer *w, const void *value, size_t n_byte, nib_error *err) {
-    return buffer_put(&w->keys, value, n_byte, err);
+    return put(&w->keys, value, n_byte, err);
 }
 
 nib_status gguf_writer_tensor(gguf_writer *w, const char *name, type_id type, int n_dim, const int64_t *shape,
@@ -225,7 +232,7 @@ static nib_status pad(gguf_writer *w, uint64_t written, nib_error *err) {
 static nib_status start(gguf_writer *w, nib_error *err) {
     buffer head = {0};
     w->started = true;
-    nib_status status = buffer_put(&head, GGUF_MAGIC, 4, err);
+    nib_status status = put(&head, GGUF_MAGIC, 4, err);
     if (status == NIB_OK)
         status = put_u32(&head, GGUF_VERSION, err);
     if (status == NIB_OK)

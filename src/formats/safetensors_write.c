@@ -2,11 +2,12 @@
 #include "formats/safetensors_write.h"
 
 #include "base/jsonx.h"
+#include "base/mem.h"
 #include "base/num.h"
-#include "formats/buffer.h"
 #include "formats/tensors.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 struct safetensors_writer {
     file_writer *out;

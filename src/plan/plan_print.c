@@ -3,6 +3,7 @@
 #include "plan/plan.h"
 
 #include "base/jsonx.h"
+#include "base/buffer.h"
 #include "base/mem.h"
 #include "plan/plan_names.h"
 #include "plan/plan_values.h"
@@ -190,36 +191,15 @@ static json_t *notes_json(const plan *p) {
 
 /* ---- text ---- */
 
-typedef struct text_out {
-    char *text;
-    size_t n, cap;
-    bool failed;
-} text_out;
-
-static void add(text_out *out, const char *text) {
-    size_t n = strlen(text);
-    out->failed = out->failed || mem_grow((void **)&out->text, &out->cap, out->n + n + 1, 1) != 0;
-    if (out->failed)
-        return;
-    memcpy(out->text + out->n, text, n + 1);
-    out->n += n;
-}
-
 /* Takes the reference. Numbers get 7 digits; measured values have three. */
-static void add_value(text_out *out, const char *before, json_t *value) {
-    char *text = value ? jsonx_text(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(7)) : NULL;
-    json_decref(value);
-    out->failed = out->failed || !text;
-    if (text) {
-        add(out, before);
-        add(out, text);
-    }
-    mem_free(text);
+static void add_value(buffer *out, const char *before, json_t *value) {
+    buffer_text(out, before);
+    buffer_json_as(out, value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(7));
 }
 
 nib_status plan_print(const plan *p, char **text, nib_error *err) {
     const char mode[2] = {p->mode ? p->mode : 'a', 0};
-    text_out out = {0};
+    buffer out = {0};
     add_value(&out, "{\"model\": ", json_string(p->model));
     if (p->content[0])
         add_value(&out, ",\n \"content\": ", json_string(p->content));
@@ -241,13 +221,13 @@ nib_status plan_print(const plan *p, char **text, nib_error *err) {
     add_value(&out, ",\n \"one_more_gb\": ", gains_json(p));
     add_value(&out, ",\n \"alternatives\": ", alternatives_json(p));
     add_value(&out, ",\n \"notes\": ", notes_json(p));
-    add(&out, "}\n");
-    if (out.failed) {
-        mem_free(out.text);
+    buffer_text(&out, "}\n");
+    if (out.no_memory) {
+        buffer_clear(&out);
         return nib_fail(
             err, NIB_E_FAILED,
             "the plan cannot be written: out of memory, or a number or a name that JSON cannot express");
     }
-    *text = out.text;
+    *text = out.data;
     return NIB_OK;
 }

@@ -2,6 +2,7 @@
  * reading takes little memory of a small budget. */
 #include "profile/learned.h"
 
+#include "base/buffer.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -46,31 +47,21 @@ static json_t *run_json(const learned_run *r) {
 }
 
 /* Appends a line; takes the value's reference. */
-static bool add_line(char **text, size_t *n, size_t *cap, json_t *value) {
-    char *line = value ? jsonx_text(value, JSON_COMPACT | JSON_REAL_PRECISION(7)) : NULL;
-    const size_t size = line ? strlen(line) : 0;
-    json_decref(value);
-    const bool ok = line && mem_grow((void **)text, cap, *n + size + 2, 1) == 0;
-    if (ok) {
-        memcpy(*text + *n, line, size);
-        memcpy(*text + *n + size, "\n", 2);
-        *n += size + 1;
-    }
-    mem_free(line);
-    return ok;
+static void add_line(buffer *text, json_t *value) {
+    buffer_json_as(text, value, JSON_COMPACT | JSON_REAL_PRECISION(7));
+    buffer_text(text, "\n");
 }
 
 nib_status learned_print(const machine *m, const learned *l, char **text, nib_error *err) {
-    size_t n = 0, cap = 0;
+    buffer all = {0};
     json_t *key = profile_machine_key(m);
-    *text = NULL;
-    bool ok = add_line(text, &n, &cap,
-                       key ? json_pack("{s:i, s:o}", "nibble_learned", VERSION, "machine", key) : NULL);
-    for (int i = 0; i < l->n && ok; i++)
-        ok = add_line(text, &n, &cap, run_json(&l->runs[i]));
-    if (ok)
+    add_line(&all, key ? json_pack("{s:i, s:o}", "nibble_learned", VERSION, "machine", key) : NULL);
+    for (int i = 0; i < l->n; i++)
+        add_line(&all, run_json(&l->runs[i]));
+    *text = all.no_memory ? NULL : all.data;
+    if (*text)
         return NIB_OK;
-    mem_free(*text);
+    buffer_clear(&all);
     return nib_fail(err, NIB_E_FAILED,
                     "the times of runs cannot be written: out of memory, or a value is not a number");
 }

@@ -11,7 +11,7 @@
 #ifndef NIB_SERVER_ANSWER_PARSER_H
 #define NIB_SERVER_ANSWER_PARSER_H
 
-#include "server/buffer.h"
+#include "base/buffer.h"
 
 typedef enum tool_style { TOOLS_NONE, TOOLS_TAGGED, TOOLS_LISTED, TOOLS_BARE } tool_style;
 

@@ -7,7 +7,7 @@
 #include "base/seed.h"
 #include "base/status.h"
 #include "server/line_reader.h"
-#include "server/buffer.h"
+#include "base/buffer.h"
 
 #include <errno.h>
 #include <fcntl.h>

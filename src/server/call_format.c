@@ -5,7 +5,7 @@
 #include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "server/buffer.h"
+#include "base/buffer.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* call_parts.c - see call_parts.h. */
 #include "server/call_parts.h"
 
+#include "base/buffer.h"
 #include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -228,10 +229,10 @@ static const char *place(char *out, size_t size, size_t message, const char *mem
 
 /* Joins the texts of a content's parts. NULL: *why is set. */
 json_t *parts_join(const json_t *parts, const char *field, fault *why) {
-    char *joined = NULL;
-    size_t i, n = 0, cap = 0;
+    buffer joined = {0};
+    size_t i;
     const json_t *part;
-    bool failed = mem_grow((void **)&joined, &cap, 1, 1) != 0;
+    buffer_text(&joined, "");
     json_array_foreach(parts, i, part) {
         const json_t *text = member_get(part, "text");
         const char *type = json_string_value(member_get(part, "type"));
@@ -242,14 +243,10 @@ json_t *parts_join(const json_t *parts, const char *field, fault *why) {
                         MAX_PARTS);
             break;
         }
-        const size_t length = json_string_length(text);
-        failed = failed || mem_grow((void **)&joined, &cap, n + length + 1, 1);
-        if (!failed)
-            memcpy(joined + n, json_string_value(text), length);
-        n += length;
+        buffer_add(&joined, json_string_value(text), json_string_length(text));
     }
-    json_t *whole = failed || why->status ? NULL : json_stringn(joined, n);
-    mem_free(joined);
+    json_t *whole = joined.no_memory || why->status ? NULL : json_stringn(joined.data, joined.n);
+    buffer_clear(&joined);
     if (!whole)
         fault_set(why, 503, NULL, "out of memory");
     return whole;

@@ -2,7 +2,7 @@
 #ifndef NIB_SERVER_DIALECT_H
 #define NIB_SERVER_DIALECT_H
 
-#include "server/buffer.h"
+#include "base/buffer.h"
 #include "server/fault.h"
 
 typedef struct job job;

@@ -3,6 +3,7 @@
  * name is complete. */
 #include "cli/pull/hub_pull.h"
 
+#include "base/buffer.h"
 #include "base/file.h"
 #include "base/jsonx.h"
 #include "base/mem.h"
@@ -95,22 +96,14 @@ static nib_status find_token(char **token, nib_error *err) {
 
 /* ---- the hub's list of files ---- */
 
-typedef struct text {
-    char *data;
-    size_t n, cap;
-} text;
-
 static nib_status append(void *user, uint64_t at, const void *data, size_t n_byte, nib_error *err) {
-    text *t = user;
+    buffer *t = user;
     (void)at;
     if (n_byte > JSONX_MAX_TEXT - t->n)
         return nib_fail(err, NIB_E_MODEL, "the hub's list of files is longer than %d MiB",
                         JSONX_MAX_TEXT >> 20);
-    if (mem_grow((void **)&t->data, &t->cap, t->n + n_byte, 1))
-        return nib_fail_nomem(err, n_byte, "the hub's list of files");
-    memcpy(t->data + t->n, data, n_byte);
-    t->n += n_byte;
-    return NIB_OK;
+    buffer_add(t, data, n_byte);
+    return t->no_memory ? nib_fail_nomem(err, n_byte, "the hub's list of files") : NIB_OK;
 }
 
 static nib_status no_repository(const pull_job *job, const http_answer *answer, nib_error *err) {
@@ -130,7 +123,7 @@ static nib_status no_repository(const pull_job *job, const http_answer *answer, 
 /* Reads the list of files. Retries if the server is busy, but not if it cannot be reached. */
 static nib_status read_listing(pull_job *job, nib_error *err) {
     char url[MAX_ADDRESS];
-    text t = {0};
+    buffer t = {0};
     http_answer answer;
     nib_status status = NIB_E_IO;
     snprintf(url, sizeof url, "%.*s/api/models/%s/%s?blobs=true", job->n_endpoint, job->endpoint,

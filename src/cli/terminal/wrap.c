@@ -1,6 +1,7 @@
 /* wrap.c - lines broken between words, see wrap.h. */
 #include "cli/terminal/wrap.h"
 
+#include "base/buffer.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "cli/cli.h"
@@ -11,21 +12,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include <utf8proc.h>
-
-typedef struct output {
-    char *data;
-    size_t n, cap;
-    bool lost; /* no memory */
-} output;
-
-static void put(output *out, const char *bytes, size_t n) {
-    if (out->lost || mem_grow((void **)&out->data, &out->cap, out->n + n, 1)) {
-        out->lost = true;
-        return;
-    }
-    memcpy(out->data + out->n, bytes, n);
-    out->n += n;
-}
 
 void wrap_init(wrap *w) {
     const char *term = getenv("TERM");
@@ -74,29 +60,29 @@ static bool parts(int32_t before, int32_t after) {
 }
 
 /* Moves the current word to a new line. */
-static void break_line(wrap *w, output *out) {
+static void break_line(wrap *w, buffer *out) {
     char back[32];
     if (!w->whole || w->word_column == 0) /* the word fills the line: the terminal breaks it */
         return;
     if (w->n_word) {
         const int n = snprintf(back, sizeof back, "\r\033[%dC\033[K", w->word_column);
-        put(out, back, (size_t)n);
+        buffer_add(out, back, (size_t)n);
     }
-    put(out, "\n", 1);
-    put(out, w->word, w->n_word);
+    buffer_add(out, "\n", 1);
+    buffer_add(out, w->word, w->n_word);
     w->column -= w->word_column;
     w->word_column = 0;
 }
 
-static void put_space(wrap *w, output *out, int32_t code) {
+static void put_space(wrap *w, buffer *out, int32_t code) {
     if (w->column < w->columns) { /* a space at the end of a full line is invisible */
-        put(out, code == '\t' ? "\t" : " ", 1);
+        buffer_add(out, code == '\t' ? "\t" : " ", 1);
         w->column = code == '\t' ? NUM_MIN((w->column / 8 + 1) * 8, w->columns - 1) : w->column + 1;
     }
     begin_word(w);
 }
 
-static void put_visible(wrap *w, output *out, int32_t code, const char *bytes, size_t n) {
+static void put_visible(wrap *w, buffer *out, int32_t code, const char *bytes, size_t n) {
     const int width = utf8proc_charwidth(code);
     const bool joined = w->last && !utf8proc_grapheme_break_stateful(w->last, code, &w->joins);
     if (w->last && !joined && parts(w->last, code))
@@ -107,7 +93,7 @@ static void put_visible(wrap *w, output *out, int32_t code, const char *bytes, s
         w->column = w->word_column = 0;
         w->whole = false;
     }
-    put(out, bytes, n);
+    buffer_add(out, bytes, n);
     w->column += width;
     if (w->n_word + n > sizeof w->word)
         w->whole = false;
@@ -117,13 +103,13 @@ static void put_visible(wrap *w, output *out, int32_t code, const char *bytes, s
     }
 }
 
-static void put_character(wrap *w, output *out, int32_t code, const char *bytes, size_t n) {
+static void put_character(wrap *w, buffer *out, int32_t code, const char *bytes, size_t n) {
     static const char unknown[] = "\xEF\xBF\xBD";
     if (w->fresh && code == ' ')
         return;
     w->fresh = false;
     if (code == '\n') {
-        put(out, "\n", 1);
+        buffer_add(out, "\n", 1);
         begin_line(w);
         return;
     }
@@ -141,7 +127,7 @@ static void put_character(wrap *w, output *out, int32_t code, const char *bytes,
 bool wrap_write(wrap *w, const char *text, size_t n_byte) {
     if (!w->terminal)
         return cli_write(text, n_byte);
-    output out = {0};
+    buffer out = {0};
     w->columns = columns();
     for (size_t i = 0; i < n_byte;) {
         utf8proc_int32_t code;
@@ -154,7 +140,7 @@ bool wrap_write(wrap *w, const char *text, size_t n_byte) {
         put_character(w, &out, code, text + i, (size_t)n);
         i += (size_t)n;
     }
-    const bool written = !out.lost && cli_write(out.data ? out.data : "", out.n);
+    const bool written = !out.no_memory && cli_write(out.data ? out.data : "", out.n);
     mem_free(out.data);
     return written;
 }

@@ -1,5 +1,5 @@
 /* buffer.c - see buffer.h. */
-#include "server/buffer.h"
+#include "base/buffer.h"
 
 #include "base/jsonx.h"
 #include "base/mem.h"
@@ -27,7 +27,11 @@ void buffer_text(buffer *b, const char *text) {
 }
 
 void buffer_json(buffer *b, json_t *value) {
-    char *text = value ? jsonx_text(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    buffer_json_as(b, value, JSON_COMPACT | JSON_ENCODE_ANY);
+}
+
+void buffer_json_as(buffer *b, json_t *value, size_t flags) {
+    char *text = value ? jsonx_text(value, flags) : NULL;
     if (text)
         buffer_text(b, text);
     else
