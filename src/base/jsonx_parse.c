@@ -76,16 +76,7 @@ static char *copy_at(parser *s, const char *at) {
 
 /* Four hexadecimal digits at `at`; -1: they are something else. */
 static int32_t hex4(const parser *s, const char *at) {
-    int32_t value = 0;
-    for (int i = 0; i < 4; i++) {
-        const char *digits = "0123456789abcdef", *found = NULL;
-        if (at + i < s->end && at[i])
-            found = strchr(digits, at[i] >= 'A' && at[i] <= 'F' ? at[i] | 32 : at[i]);
-        if (!found)
-            return -1;
-        value = value << 4 | (int32_t)(found - digits);
-    }
-    return value;
+    return s->end - at < 4 ? -1 : (int32_t)num_hex(at, 4);
 }
 
 /* Decodes the digits after "\u", with those of the second half of a pair. */

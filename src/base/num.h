@@ -27,6 +27,17 @@ static inline float num_either(bool yes, float a, float b) {
     memcpy(&a, &x, sizeof a);
     return a;
 }
+/* The value of the n hexadecimal digits that text begins with, n at most 8; -1: it has fewer. */
+static inline int64_t num_hex(const char *text, int n) {
+    int64_t value = 0;
+    for (; n > 0; n--, text++) {
+        const char c = *text;
+        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F')))
+            return -1;
+        value = value * 16 + (c <= '9' ? c - '0' : (c | 32) - 'a' + 10);
+    }
+    return value;
+}
 /* a is 0 or more; no overflow. */
 static inline int64_t num_div_up(int64_t a, int64_t b) {
     return a / b + (a % b != 0);

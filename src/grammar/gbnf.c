@@ -138,11 +138,7 @@ static nib_status rule_of(parser *p, const char *name, size_t n, uint32_t *out) 
 static nib_status hex_char(parser *p, int n, uint32_t *out) {
     *out = 0;
     for (int i = 0; i < n; i++, p->at++) {
-        const char c = more(p) ? *p->at : 0;
-        const int digit = c >= '0' && c <= '9'   ? c - '0'
-                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                                 : -1;
+        const int64_t digit = more(p) ? num_hex(p->at, 1) : -1;
         if (digit < 0)
             return wrong(p, "a hexadecimal digit");
         *out = *out << 4 | (uint32_t)digit;

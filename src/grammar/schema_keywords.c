@@ -170,25 +170,18 @@ nib_status schema_count(schema_maker *m, const json_t *schema, const char *keywo
 
 /* ---- references ---- */
 
-static int hex_digit(char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* Decodes %HH in place; false: not a valid fragment. */
 static bool percent_decode(char *text) {
     char *to = text;
     for (const char *at = text; *at; at++) {
-        int high = -1, low = -1;
         if (*at != '%') {
             *to++ = *at;
             continue;
         }
-        if ((high = hex_digit(at[1])) < 0 || (low = hex_digit(at[2])) < 0 || high + low == 0)
+        const int64_t byte = num_hex(at + 1, 2);
+        if (byte <= 0)
             return false;
-        *to++ = (char)(high << 4 | low);
+        *to++ = (char)byte;
         at += 2;
     }
     *to = 0;

@@ -37,19 +37,11 @@ static void put_class(pattern *p) {
 }
 
 static bool read_hex(pattern *p, int n, uint32_t *out) {
-    uint32_t x = 0;
-    for (int i = 0; i < n; i++) {
-        const char c = p->at[i];
-        const int digit = c >= '0' && c <= '9'   ? c - '0'
-                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                                 : -1;
-        if (digit < 0)
-            return false;
-        x = x << 4 | (uint32_t)digit;
-    }
+    const int64_t x = num_hex(p->at, n);
+    if (x < 0)
+        return false;
     p->at += n;
-    *out = x;
+    *out = (uint32_t)x;
     return true;
 }
 
@@ -280,19 +272,24 @@ static void read_sequence(pattern *p) {
     writer_put(p->out, some ? "" : "\"\"");
 }
 
+/* Whether another alternative follows. */
+static bool next_alternative(pattern *p) {
+    if (p->status != NIB_OK || *p->at != '|')
+        return false;
+    writer_put(p->out, " | ");
+    p->at++;
+    return true;
+}
+
 static void read_alternatives(pattern *p) {
-    for (;;) {
+    do
         read_sequence(p);
-        if (p->status != NIB_OK || *p->at != '|')
-            return;
-        writer_put(p->out, " | ");
-        p->at++;
-    }
+    while (next_alternative(p));
 }
 
 /* Reads the whole pattern. Where it is not anchored, any text may come before or after it. */
 static void read_whole(pattern *p) {
-    for (;;) {
+    do {
         const bool begins = *p->at == '^';
         p->at += begins;
         if (!begins)
@@ -302,11 +299,7 @@ static void read_whole(pattern *p) {
         p->at += at_end;
         if (!at_end)
             writer_put(p->out, " %s-char*", p->m->root);
-        if (p->status != NIB_OK || *p->at != '|')
-            return;
-        writer_put(p->out, " | ");
-        p->at++;
-    }
+    } while (next_alternative(p));
 }
 
 nib_status schema_pattern(schema_maker *m, const json_t *value, writer *body) {

@@ -181,27 +181,14 @@ static nib_status lex_text(tpl_lexer *x, tpl_token *out, nib_error *err) {
     return NIB_OK;
 }
 
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Converts \x41 \u00e9 \U0001f600 at p (after the backslash) to UTF-8; returns the end of the escape, NULL if
  * it is invalid. */
 static const char *hex_escape(const char *p, const char *end, char *out, size_t *m) {
     int want = *p == 'x' ? 2 : *p == 'u' ? 4 : 8;
-    uint32_t code = 0;
-    for (int i = 1; i <= want; i++) {
-        int digit = p + i < end ? hex_digit(p[i]) : -1;
-        if (digit < 0)
-            return NULL;
-        code = code << 4 | (uint32_t)digit;
-    }
-    if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
+    const int64_t code = end - p > want ? num_hex(p + 1, want) : -1;
+    if (code < 0 || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
         return NULL;
-    *m += tpl_utf8_put(out + *m, code);
+    *m += tpl_utf8_put(out + *m, (uint32_t)code);
     return p + 1 + want;
 }
 
@@ -320,7 +307,7 @@ static nib_status lex_number(tpl_lexer *x, tpl_token *out, nib_error *err) {
         if (base != 10) {
             from += 2;
             p = from;
-            while (p < x->end && (*p == '_' || (hex_digit(*p) >= 0 && hex_digit(*p) < base)))
+            while (p < x->end && (*p == '_' || (num_hex(p, 1) >= 0 && num_hex(p, 1) < base)))
                 p++;
             if (p == from)
                 return lex_fail(x, "a number has no digits", err);
@@ -331,7 +318,7 @@ static nib_status lex_number(tpl_lexer *x, tpl_token *out, nib_error *err) {
         if (*from == '_')
             continue;
         if (!num_mul_u64(value, (uint64_t)base, &value) ||
-            !num_add_u64(value, (uint64_t)hex_digit(*from), &value) || value > INT64_MAX)
+            !num_add_u64(value, (uint64_t)num_hex(from, 1), &value) || value > INT64_MAX)
             return lex_fail(x, "an integer does not fit 64 bits", err);
     }
     out->kind = T_INT;

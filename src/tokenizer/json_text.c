@@ -1,5 +1,7 @@
 /* json_text.c - see json_text.h. */
 #include "tokenizer/json_text.h"
+
+#include "base/num.h"
 #include "tokenizer/normalize.h"
 #include "tokenizer/unicode.h"
 
@@ -30,20 +32,9 @@ nib_status json_text_expect(json_text *j, char c, nib_error *err) {
 }
 
 static bool hex4(const json_text *j, uint32_t *out) {
-    *out = 0;
-    if (j->end - j->p < 4)
-        return false;
-    for (int i = 0; i < 4; i++) {
-        char c = j->p[i];
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
-        if (digit < 0)
-            return false;
-        *out = *out << 4 | (uint32_t)digit;
-    }
-    return true;
+    const int64_t value = j->end - j->p < 4 ? -1 : num_hex(j->p, 4);
+    *out = (uint32_t)value;
+    return value >= 0;
 }
 
 /* Reads the digits after "\u". */

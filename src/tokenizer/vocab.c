@@ -115,19 +115,10 @@ nib_status vocab_set(vocab *v, int32_t id, const char *text, size_t n_byte, nib_
     return NIB_OK;
 }
 
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 int vocab_byte_value(const char *text, size_t n_byte) {
     if (n_byte != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>')
         return -1;
-    int high = hex_digit(text[3]), low = hex_digit(text[4]);
-    return high < 0 || low < 0 ? -1 : high * 16 + low;
+    return (int)num_hex(text + 3, 2);
 }
 
 size_t vocab_heap_bytes(const vocab *v) {

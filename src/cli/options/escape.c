@@ -1,13 +1,9 @@
 /* escape.c - replaces \n, \t and others in texts of the command line, as llama.cpp does. */
+#include "base/num.h"
 #include "cli/cli.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int hex_digit(char c) {
-    return isdigit((unsigned char)c) ? c - '0' : isxdigit((unsigned char)c) ? (c | 32) - 'a' + 10 : -1;
-}
 
 /* Sets *byte to the byte that the escape at text (a backslash) stands for, and returns the escape's length;
  * 0: it is not an escape. */
@@ -18,9 +14,9 @@ static size_t escape_at(const char *text, char *byte) {
         *byte = bytes[letter - letters];
         return 2;
     }
-    const int high = text[1] == 'x' ? hex_digit(text[2]) : -1, low = high >= 0 ? hex_digit(text[3]) : -1;
-    *byte = (char)(high * 16 + low);
-    return low >= 0 && *byte ? 4 : 0; /* not NUL, which would end the string */
+    const int64_t value = text[1] == 'x' ? num_hex(text + 2, 2) : -1;
+    *byte = (char)value;
+    return value > 0 ? 4 : 0; /* not NUL, which would end the string */
 }
 
 static void unescape(char *text) {
