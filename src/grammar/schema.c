@@ -50,6 +50,15 @@ void writer_literal(writer *w, const char *text, size_t n_byte) {
     writer_put(w, "\"");
 }
 
+void writer_json(writer *w, const json_t *value) {
+    char *text = jsonx_text(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (text)
+        writer_literal(w, text, strlen(text));
+    else
+        writer_lose(w, NIB_E_NOMEM);
+    mem_free(text);
+}
+
 void writer_class_char(writer *w, uint32_t c) {
     writer_put(w, "\\U%08lX", (unsigned long)c);
 }

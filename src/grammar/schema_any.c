@@ -26,15 +26,6 @@ static json_t *without(schema_maker *m, const json_t *schema, const char *keywor
 
 /* ---- values ---- */
 
-static void put_text(writer *w, const json_t *value) {
-    char *text = jsonx_text(value, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (text)
-        writer_literal(w, text, strlen(text));
-    else
-        writer_lose(w, NIB_E_NOMEM);
-    mem_free(text);
-}
-
 /* Writes the JSON of a value: numbers as they were given, and white space where
  * it may be. */
 static void put_value(const schema_maker *m, const json_t *value, writer *w) {
@@ -53,7 +44,7 @@ static void put_value(const schema_maker *m, const json_t *value, writer *w) {
         json_object_foreach(jsonx_counted(value), key, one) {
             json_t *name = json_string(key);
             writer_put(w, n++ ? " \",\" %s-ws " : " ", r);
-            put_text(w, name);
+            writer_json(w, name);
             json_decref(name);
             writer_put(w, " %s-ws \":\" %s-ws ", r, r);
             put_value(m, one, w);
@@ -61,7 +52,7 @@ static void put_value(const schema_maker *m, const json_t *value, writer *w) {
         }
         writer_put(w, json_is_array(value) ? " \"]\"" : " \"}\"");
     } else {
-        put_text(w, value);
+        writer_json(w, value);
     }
 }
 

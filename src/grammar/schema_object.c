@@ -39,12 +39,7 @@ uint32_t schema_char_at(const char *s, size_t *n_byte) {
 
 static void put_name(writer *w, const char *name) {
     json_t *value = json_string(name);
-    char *text = jsonx_text(value, JSON_ENCODE_ANY);
-    if (text)
-        writer_literal(w, text, strlen(text));
-    else
-        writer_lose(w, NIB_E_NOMEM);
-    mem_free(text);
+    writer_json(w, value);
     json_decref(value);
 }
 

@@ -19,6 +19,8 @@ void writer_put(writer *w, const char *format, ...) __attribute__((format(printf
 void writer_lose(writer *w, nib_status why); /* NIB_OK: nothing is missing */
 /* Writes text as a GBNF literal. */
 void writer_literal(writer *w, const char *text, size_t n_byte);
+/* Writes the JSON text of a value as a GBNF literal. */
+void writer_json(writer *w, const json_t *value);
 /* Writes one character within a class. */
 void writer_class_char(writer *w, uint32_t c);
 

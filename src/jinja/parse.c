@@ -167,6 +167,18 @@ static tpl_node *parse_target(tpl_parser *p, bool with_ns) {
     return n;
 }
 
+/* Parses {% else %} and its body, if it is there, and the end. */
+static bool parse_else(tpl_parser *p, const tpl_node *n, const char *end, tpl_node **body) {
+    if (tpl_is_word(p, "else")) {
+        if (!tpl_advance(p) || !tpl_expect(p, T_BLOCK_END))
+            return false;
+        *body = parse_body(p, end, n->line);
+        if (!*body)
+            return false;
+    }
+    return tpl_advance(p);
+}
+
 static bool parse_for(tpl_parser *p, tpl_node *n) {
     int *outer = p->loop_use;
     n->a = parse_target(p, false);
@@ -195,14 +207,7 @@ static bool parse_for(tpl_parser *p, tpl_node *n) {
     p->loop_use = outer;
     if (!n->body)
         return false;
-    if (tpl_is_word(p, "else")) {
-        if (!tpl_advance(p) || !tpl_expect(p, T_BLOCK_END))
-            return false;
-        n->d = parse_body(p, "endfor", n->line);
-        if (!n->d)
-            return false;
-    }
-    return tpl_advance(p);
+    return parse_else(p, n, "endfor", &n->d);
 }
 
 static bool parse_if(tpl_parser *p, tpl_node *n) {
@@ -218,14 +223,7 @@ static bool parse_if(tpl_parser *p, tpl_node *n) {
         if (!tpl_advance(p))
             return false;
     }
-    if (tpl_is_word(p, "else")) {
-        if (!tpl_advance(p) || !tpl_expect(p, T_BLOCK_END))
-            return false;
-        n->a = parse_body(p, "endif", n->line);
-        if (!n->a)
-            return false;
-    }
-    return tpl_advance(p);
+    return parse_else(p, n, "endif", &n->a);
 }
 
 /* Parses a body whose output is captured. {% break %} cannot leave it, so outer loops do not count inside. */

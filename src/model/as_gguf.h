@@ -45,6 +45,8 @@ nib_status gguf_tensors_open(const model *m, gguf_tensors *out, nib_error *err);
 /* Changes the type of packed matrices to nibble's own type with fewer bits, if one exists (packed_narrow).
  * Returns the number of changed matrices. */
 size_t gguf_tensors_narrow(gguf_tensors *t);
+/* Whether it has rows of the weight's own tensors. */
+bool gguf_tensor_is_of(const gguf_tensor *t, const weight *of);
 void gguf_tensors_close(gguf_tensors *t); /* zeroed is fine */
 
 /* Writes the configuration as metadata, without the vocabulary. NIB_E_MODEL: a GGUF file of this family

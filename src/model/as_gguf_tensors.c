@@ -639,6 +639,14 @@ size_t gguf_tensors_narrow(gguf_tensors *tensors) {
     return n;
 }
 
+bool gguf_tensor_is_of(const gguf_tensor *t, const weight *of) {
+    for (int i = 0; i < t->n_piece; i++)
+        for (int k = 0; k < of->n_piece && of->shared_block < 0; k++)
+            if (t->pieces[i].tensor == of->pieces[k].tensor)
+                return true;
+    return false;
+}
+
 void gguf_tensors_close(gguf_tensors *t) {
     mem_free(t->all);
     arena_deinit(&t->mem);

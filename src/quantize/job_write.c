@@ -105,20 +105,12 @@ static nib_status multiply(const job *j, scaling *s, int w, const gguf_tensor *t
     return NIB_OK;
 }
 
-static bool is_made_of(const gguf_tensor *t, const weight *of) {
-    for (int i = 0; i < t->n_piece; i++)
-        for (int k = 0; k < of->n_piece && of->shared_block < 0; k++)
-            if (t->pieces[i].tensor == of->pieces[k].tensor)
-                return true;
-    return false;
-}
-
 static nib_status find_scaling(const job *j, size_t i, scaling *s, nib_error *err) {
     const gguf_tensor *t = &j->tensors.all[i];
     const block *b = j->awq.m && j->uses[i].block == j->awq.block ? model_block(j->m, j->awq.block) : NULL;
     for (int w = 0; b && w < b->n_weight; w++) {
         const weight *of = &b->weights[w];
-        if (!is_made_of(t, of))
+        if (!gguf_tensor_is_of(t, of))
             continue;
         const float *over = awq_over(&j->awq, w);
         if (over)

@@ -106,7 +106,7 @@ const char *mix_names(char *out) {
     return out;
 }
 
-static bool makes_logits(const block *b, int w) {
+bool mix_makes_logits(const block *b, int w) {
     for (int i = 0; i < b->program.n_op; i++)
         if (b->program.ops[i].w == w && b->program.ops[i].out == REG_LOGITS)
             return true;
@@ -131,7 +131,7 @@ void mix_uses(const model *m, const gguf_tensors *tensors, tensor_use *uses) {
     for (size_t i = 0; i < tensors->n; i++) {
         const gguf_tensor *t = &tensors->all[i];
         const block *b = t->block >= 0 ? model_block(m, t->block) : NULL;
-        uses[i] = (tensor_use){t->block, t->w, b && is_product(b, t->w), b && makes_logits(b, t->w)};
+        uses[i] = (tensor_use){t->block, t->w, b && is_product(b, t->w), b && mix_makes_logits(b, t->w)};
     }
     for (int b = 0; b < model_n_block(m); b++)
         for (int w = 0; w < model_block(m, b)->n_weight; w++) {
@@ -143,7 +143,7 @@ void mix_uses(const model *m, const gguf_tensors *tensors, tensor_use *uses) {
             if (i == tensors->n)
                 continue;
             uses[i].product |= is_product(at, w);
-            uses[i].head |= makes_logits(at, w);
+            uses[i].head |= mix_makes_logits(at, w);
         }
 }
 

@@ -26,6 +26,9 @@ bool mix_outliers(type_id *type, int of_10000);
 /* Writes all names with commas between them to out, at least 512 bytes; returns out. */
 const char *mix_names(char *out);
 
+/* Whether a product with weight w of the block computes the logits. */
+bool mix_makes_logits(const block *b, int w);
+
 /* The first use of a tensor: as weight w of a block. */
 typedef struct tensor_use {
     int block, w; /* -1: nowhere */

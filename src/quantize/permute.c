@@ -148,14 +148,6 @@ static void map_weight(const gguf_tensor *t, const weight *of, const int32_t *or
         }
 }
 
-static bool is_made_of(const gguf_tensor *t, const weight *of) {
-    for (int i = 0; i < t->n_piece; i++)
-        for (int k = 0; k < of->n_piece && of->shared_block < 0; k++)
-            if (t->pieces[i].tensor == of->pieces[k].tensor)
-                return true;
-    return false;
-}
-
 static int64_t rows_of(const weight *of) {
     int64_t n = 0;
     for (int k = 0; k < of->n_piece; k++)
@@ -191,7 +183,7 @@ static nib_status add_rows(const permutation *p, int b, int w, const gguf_tensor
 bool permute_moves_columns(const permutation *p, const gguf_tensor *t) {
     for (int w = 0; t->block >= 0 && !t->vector && w < model_block(p->m, t->block)->n_weight; w++) {
         const weight *of = &model_block(p->m, t->block)->weights[w];
-        if (!of->vector && is_made_of(t, of) && order_of(p, t->block, w, false))
+        if (!of->vector && gguf_tensor_is_of(t, of) && order_of(p, t->block, w, false))
             return true;
     }
     return false;
@@ -203,7 +195,7 @@ nib_status permute_tensor(const permutation *p, const gguf_tensor *t, permuted *
         const weight *of = &model_block(p->m, t->block)->weights[w];
         const int32_t *cols = of->vector ? NULL : order_of(p, t->block, w, false);
         const int64_t k = tensor_columns(&t->as);
-        if (!is_made_of(t, of))
+        if (!gguf_tensor_is_of(t, of))
             continue;
         nib_status status = add_rows(p, t->block, w, t, of->vector ? &out->cols : &out->rows, err);
         if (status == NIB_OK && cols && !out->cols) {

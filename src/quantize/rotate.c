@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "quantize/mix.h"
 #include "quantize/rows.h"
 
 #include <string.h>
@@ -153,13 +154,6 @@ static nib_status untie(const rotated *r, int b, int w, gguf_tensors *tensors, n
                     model_block(r->m, b)->name);
 }
 
-static bool makes_logits(const block *b, int w) {
-    for (int i = 0; i < b->program.n_op; i++)
-        if (b->program.ops[i].w == w && b->program.ops[i].out == REG_LOGITS)
-            return true;
-    return false;
-}
-
 static nib_status move_norms(rotated *r, gguf_tensors *tensors, nib_error *err) {
     for (int b = 0; b < model_n_block(r->m); b++)
         for (int w = 0; w < model_block(r->m, b)->n_weight; w++) {
@@ -167,7 +161,7 @@ static nib_status move_norms(rotated *r, gguf_tensors *tensors, nib_error *err) 
             const axis_norm norm = r->axes.norm[r->axes.first[b] + w];
             if (norm.w < 0 || !rotation_of(r, axes_of(&r->axes, b, w).col))
                 continue;
-            if (of->shared_block >= 0 && !makes_logits(model_block(r->m, b), w))
+            if (of->shared_block >= 0 && !mix_makes_logits(model_block(r->m, b), w))
                 return nib_fail(err, NIB_E_USAGE, "--rotate: %s of %s is shared, and its norm is not",
                                 of->name, model_block(r->m, b)->name);
             if (of->shared_block >= 0)

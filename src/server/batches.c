@@ -284,10 +284,6 @@ void batches_close(server *s) {
 
 /* ---- routes ---- */
 
-static bool is_open(exchange *x) {
-    return x->s->batches || fault_set(&x->why, 501, NULL, "this server keeps no files (--files)");
-}
-
 /* The batch as the API shows it; NULL: x->why. Locked. */
 static json_t *batch_json(const server *s, const char *id, fault *why) {
     if (files_is_id(id, "batch_"))
@@ -316,7 +312,7 @@ void batches_create(exchange *x) {
     json_t *body = NULL;
     nib_error err;
     char id[FILES_ID];
-    if (!is_open(x))
+    if (!files_are_open(x))
         return;
     if (jsonx_parse(x->body.data, x->body.n, &body, &err) != NIB_OK || !json_is_object(body))
         fault_set(&x->why, 400, NULL, "expected a JSON object");
@@ -344,28 +340,12 @@ void batches_create(exchange *x) {
     json_decref(body);
 }
 
-typedef struct listing {
-    const server *s;
-    json_t *data;
-} listing;
-
-static void add_batch(void *user, const char *id) {
-    const listing *l = user;
-    fault why = {0};
-    json_t *one = files_read_json(l->s, id, &why);
-    if (one)
-        json_array_append_new(l->data, one);
-}
-
 void batches_list(exchange *x) {
-    const listing l = {x->s, json_array()};
-    if (is_open(x) && l.data)
-        files_each(x->s, "batch_", add_batch, (void *)(uintptr_t)&l);
-    exchange_json(x, json_pack("{s:s, s:o, s:b}", "object", "list", "data", l.data, "has_more", 0));
+    files_list_all(x, "batch_", files_read_json);
 }
 
 void batches_get(exchange *x) {
-    json_t *b = is_open(x) ? batch_json(x->s, x->named, &x->why) : NULL;
+    json_t *b = files_are_open(x) ? batch_json(x->s, x->named, &x->why) : NULL;
     if (b)
         exchange_json(x, b);
 }
@@ -375,7 +355,7 @@ void batches_cancel(exchange *x) {
     char id[sizeof x->named];
     snprintf(id, sizeof id, "%s", x->named);
     const size_t n = strlen(id), k = sizeof suffix - 1;
-    if (!is_open(x))
+    if (!files_are_open(x))
         return;
     if (n <= k || strcmp(id + n - k, suffix) != 0) {
         fault_set(&x->why, 404, NULL, "expected /v1/batches/ID/cancel");

@@ -186,7 +186,7 @@ static bool read_form(exchange *x, form *out) {
 
 /* ---- routes ---- */
 
-static bool is_open(exchange *x) {
+bool files_are_open(exchange *x) {
     return x->s->files || fault_set(&x->why, 501, NULL, "this server keeps no files (--files)");
 }
 
@@ -202,7 +202,7 @@ static bool make_folder(exchange *x) {
 void files_create(exchange *x) {
     form content;
     char id[FILES_ID];
-    if (!is_open(x) || !read_form(x, &content))
+    if (!files_are_open(x) || !read_form(x, &content))
         return;
     files_new_id("file-", id);
     if (!make_folder(x))
@@ -218,22 +218,27 @@ void files_create(exchange *x) {
 
 typedef struct listing {
     const server *s;
+    files_reader *read;
     json_t *data;
 } listing;
 
-static void add_file(void *user, const char *id) {
+static void add_one(void *user, const char *id) {
     const listing *l = user;
     fault why = {0};
-    json_t *one = file_json(l->s, id, &why);
+    json_t *one = l->read(l->s, id, &why);
     if (one)
         json_array_append_new(l->data, one);
 }
 
-void files_list(exchange *x) {
-    const listing l = {x->s, json_array()};
-    if (is_open(x) && l.data)
-        files_each(x->s, "file-", add_file, (void *)(uintptr_t)&l);
+void files_list_all(exchange *x, const char *prefix, files_reader *read) {
+    const listing l = {x->s, read, json_array()};
+    if (files_are_open(x) && l.data)
+        files_each(x->s, prefix, add_one, (void *)(uintptr_t)&l);
     exchange_json(x, json_pack("{s:s, s:o, s:b}", "object", "list", "data", l.data, "has_more", 0));
+}
+
+void files_list(exchange *x) {
+    files_list_all(x, "file-", file_json);
 }
 
 /* Sends the content. */
@@ -259,7 +264,7 @@ void files_get(exchange *x) {
     const bool whole = n > k && !strcmp(id + n - k, content);
     if (whole)
         id[n - k] = 0;
-    json_t *about = is_open(x) ? file_json(x->s, id, &x->why) : NULL;
+    json_t *about = files_are_open(x) ? file_json(x->s, id, &x->why) : NULL;
     if (!about)
         return;
     if (!whole) {
@@ -272,7 +277,7 @@ void files_get(exchange *x) {
 
 void files_delete(exchange *x) {
     static const char *const suffixes[] = {".json", ""};
-    json_t *about = is_open(x) ? file_json(x->s, x->named, &x->why) : NULL;
+    json_t *about = files_are_open(x) ? file_json(x->s, x->named, &x->why) : NULL;
     if (!about)
         return;
     json_decref(about);

@@ -27,6 +27,11 @@ json_t *files_read_json(const server *s, const char *id, fault *why);
 bool files_write_json(const server *s, const char *id, const json_t *value, fault *why);
 /* Calls fn for each id with the prefix that has a .json. */
 void files_each(const server *s, const char *prefix, void (*fn)(void *user, const char *id), void *user);
+/* False: the server keeps no files, *x says so. */
+bool files_are_open(exchange *x);
+/* Sends the list of what `read` makes of each such id. */
+typedef json_t *files_reader(const server *s, const char *id, fault *why);
+void files_list_all(exchange *x, const char *prefix, files_reader *read);
 /* Describes an empty or written file, which exists from now on. */
 bool files_describe(const server *s, const char *id, const char *filename, const char *purpose, fault *why);
 

@@ -68,18 +68,24 @@ view product_view(const view *whole, int64_t n0, int64_t n1) {
     return part;
 }
 
+/* A product like `whole` of the matrix *part, without its bias, to memory of the thread's own, because
+ * threads may be in different products. */
+static linear_args apart(const worker *w, const linear_args *whole, const view *part) {
+    const workspace *ws = w->j->e->ws;
+    linear_args a = *whole;
+    a.w = part;
+    a.bias = NULL;
+    a.y = ws->residual_product + w->thread * ws->residual_width;
+    return a;
+}
+
 /* The product of one row and its second slice, which follows it in memory. Some columns of both are computed
  * at a time, so that the weights are read once. */
 static void multiply_with_residual(worker *w, const linear_args *whole, bool adds, int64_t n0, int64_t n1) {
-    const workspace *ws = w->j->e->ws;
     const kernel_table *table = w->j->e->kernels;
-    const int64_t some = NUM_MIN(MAX_COLUMNS, ws->residual_width / 2 / PACK_PANEL * PACK_PANEL);
+    const int64_t some = NUM_MIN(MAX_COLUMNS, w->j->e->ws->residual_width / 2 / PACK_PANEL * PACK_PANEL);
     view part;
-    linear_args a = *whole;
-    a.w = &part;
-    a.bias = NULL;
-    a.y = ws->residual_product +
-          w->thread * ws->residual_width; /* the thread's own, because threads may be in different products */
+    linear_args a = apart(w, whole, &part);
     a.ldy = some;
     a.n_row = a.q.n_row = 2;
     for (int64_t n = n0; n < n1; n += some) {
@@ -121,14 +127,9 @@ static void add_rows(worker *w, const act_rows *rows, bool residuals, linear_arg
 /* add_rows for columns [n0, n1) of a packed matrix, some columns at a time. */
 static void add_product(worker *w, const act_rows *rows, bool residuals, const linear_args *done, int64_t n0,
                         int64_t n1) {
-    const workspace *ws = w->j->e->ws;
-    const int64_t some = NUM_MIN(MAX_COLUMNS, ws->residual_width / PACK_PANEL * PACK_PANEL);
+    const int64_t some = NUM_MIN(MAX_COLUMNS, w->j->e->ws->residual_width / PACK_PANEL * PACK_PANEL);
     view part;
-    linear_args a = *done;
-    a.w = &part;
-    a.bias = NULL;
-    a.y = ws->residual_product +
-          w->thread * ws->residual_width; /* the thread's own, because threads may be in different products */
+    linear_args a = apart(w, done, &part);
     for (int64_t n = n0; n < n1; n += some) {
         part = product_view(done->w, n, NUM_MIN(n + some, n1));
         a.ldy = part.n;
