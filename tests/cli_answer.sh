@@ -3,10 +3,8 @@
 # model always gives the same answer (support/script-model.py), so the tests assert its input and the end of its answer.
 # NIBBLE names the binary.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
+. "$(dirname "$0")/support/check.sh"
 
 answer="The sky is blue, since small parts of air scatter short waves of light most."
 printf '%s' "$answer" >"$tmp/answer"

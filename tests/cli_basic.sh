@@ -1,11 +1,9 @@
 #!/bin/sh
 # The command line from outside: exit codes, stdout, closed pipes, full disks, interruption. NIBBLE names the binary.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
-model=$here/data/arch/llama
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
+. "$(dirname "$0")/support/check.sh"
+model=$here/data/arch/llama
 unset NO_COLOR 2>/dev/null
 
 run() { # exit code in $code, stdout and stderr in files

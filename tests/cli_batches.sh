@@ -2,14 +2,10 @@
 # /v1/files and /v1/batches of nibble serve (support/batches-checks.py): uploads, answers beside those of clients,
 # cancelling, and servers that are killed and started again. NIBBLE names the binary.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
-case $nibble in /*) ;; *) nibble=$PWD/$nibble ;; esac
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
-command -v python3 >/dev/null || { echo "skip batches: no python3"; exit 0; }
+. "$(dirname "$0")/support/check.sh"
+need_python batches
 cd "$tmp" || exit 1
-export PYTHONPATH="$here/support" PYTHONDONTWRITEBYTECODE=1
 export NIBBLE_MODELS="$tmp/none" XDG_STATE_HOME="$tmp/state"
 
 mkdir model

@@ -3,13 +3,9 @@
 # The page cache counts there, and a process that exceeds the limit is killed. The second part is skipped where no cgroup
 # can be made (it takes root and a memory controller). NIBBLE names the binary.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
-XDG_CACHE_HOME=$tmp/cache
-export XDG_CACHE_HOME
-if nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; then
+. "$(dirname "$0")/support/check.sh"
+if is_sanitized; then
     echo "skip cgroup: a sanitizer's own memory does not fit the caps here"
     exit 0
 fi

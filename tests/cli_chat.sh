@@ -2,10 +2,8 @@
 # nibble chat from outside, without a terminal: a tiny model with random weights, a tokenizer of bytes and a template of
 # its own, so its answers are noise, but turns, commands, reuse, a full context and refusals are real.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
+. "$(dirname "$0")/support/check.sh"
 
 chat() { # chat INPUT OPTIONS...: exit code in $code, stdout and stderr in files
     input=$1

@@ -2,13 +2,9 @@
 # A pipeline of ranks (--devices): the answers of one process, for several kinds of layers and any number of ranks; a
 # model larger than a rank's cap; a rank that dies, and a batch that continues. NIBBLE names the binary.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
-case $nibble in /*) ;; *) nibble=$PWD/$nibble ;; esac
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
-command -v python3 >/dev/null || { echo "skip cluster: no python3"; exit 0; }
-export PYTHONPATH="$here/support" PYTHONDONTWRITEBYTECODE=1
+. "$(dirname "$0")/support/check.sh"
+need_python cluster
 
 tokens=5
 for i in 9 23 7 41 12 30 8 19 27; do tokens=$tokens,$i,$tokens; tokens=$(echo "$tokens" | cut -c1-180); done
@@ -63,7 +59,7 @@ check "a cap that is none" fails 2 "a cap as in" run "$data/llama" --tokens 1 -n
 check "a plan is refused by name" fails 2 "expected no targets of a plan" \
     run "$data/llama" --tokens 1 -n 1 --devices cpu,cpu --mode a
 
-if nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; then
+if is_sanitized; then
     echo "skip ranks' caps: a sanitizer's own memory does not fit them"
 else
     "$nibble" synth opt-125m -o "$tmp/large.gguf" -s 1 >"$tmp/out" 2>&1

@@ -2,13 +2,9 @@
 # Ranks that share every layer (--split-mode tensor): the answers of one process within the order of their sums, what
 # they refuse, and ranks that die. NIBBLE names the binary.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
-case $nibble in /*) ;; *) nibble=$PWD/$nibble ;; esac
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
-command -v python3 >/dev/null || { echo "skip cluster_tensor: no python3"; exit 0; }
-export PYTHONPATH="$here/support" PYTHONDONTWRITEBYTECODE=1
+. "$(dirname "$0")/support/check.sh"
+need_python cluster_tensor
 
 tokens=5,9,5,23,7,5,41,12,5,30,8,19,27,5,11,6,5,7,9,40,3,21,5,17,2,33
 
@@ -70,7 +66,7 @@ check "and more ranks than heads" refused "2 parts" llama cpu,cpu,cpu
 check "a mode that is none" fails 2 "expected layer or tensor" run "$data/llama" --tokens 1 -n 1 --devices cpu,cpu \
     --split-mode diagonal
 
-if nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; then
+if is_sanitized; then
     echo "skip streamed shares: a sanitizer's own memory does not fit the caps"
 else
     "$nibble" synth opt-125m -o "$tmp/large.gguf" -s 1 >"$tmp/out" 2>&1

@@ -2,13 +2,10 @@
 # Flags and commands of other programs: each has the same effect as there, is ignored with a message, or is refused in
 # one line that says what to use. Misspelt ones get a suggestion. NIBBLE names the binary.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
-case $nibble in /*) ;; *) nibble=$PWD/$nibble ;; esac
+# shellcheck source=tests/support/check.sh
+. "$(dirname "$0")/support/check.sh"
 model=$here/data/arch/llama
 table=$here/../src/cli/options/compat.def
-# shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
 NIBBLE_MODELS=$tmp/models
 export NIBBLE_MODELS
 mkdir "$tmp/models" "$tmp/text"
@@ -17,7 +14,7 @@ python3 "$here/support/chat-model.py" "$here" "$tmp/text" || exit 1
 
 # A process takes several times as long under a sanitizer, which gets each seventh of a long list of flags.
 step=1 n=0
-nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init' && step=7
+is_sanitized && step=7
 taken() { # whether it is this flag's turn
     n=$((n + 1))
     [ $((n % step)) = 0 ]

@@ -2,11 +2,8 @@
 # Completions as a user sees them: bash and zsh at a terminal of their own, the tab key, and the resulting arguments. A
 # stand-in for nibble shows its arguments; the names of models come from the real one. NIBBLE names the binary.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
-case $nibble in /*) ;; *) nibble=$PWD/$nibble ;; esac
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
+. "$(dirname "$0")/support/check.sh"
 
 mkdir -p "$tmp/work/my folder" "$tmp/work/folder" "$tmp/models/Org/Repo" "$tmp/bin" "$tmp/home" "$tmp/fpath"
 : >"$tmp/work/my text.txt"

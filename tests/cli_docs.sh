@@ -1,11 +1,10 @@
 #!/bin/sh
 # Every option is in the documents, and every option and file that they name exists. NIBBLE names the binary.
 set -u
-cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=tests/support/check.sh
-. tests/support/check.sh
-nibble=${NIBBLE:-build/nibble}
-if nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; then
+. "$(dirname "$0")/support/check.sh"
+cd "$here/.." || exit 1
+if is_sanitized; then
     echo "skip documents: they are the same for every build"
     exit 0
 fi

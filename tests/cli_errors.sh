@@ -2,16 +2,11 @@
 # Errors name their true cause, and messages are true: files that cannot be written, missing plans, impossible contexts,
 # numbers in the forms that people write. NIBBLE names the binary.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
-NO_COLOR=1
-XDG_CACHE_HOME=$tmp/cache
-export NO_COLOR XDG_CACHE_HOME
+. "$(dirname "$0")/support/check.sh"
 model=$tmp/model.gguf
 sanitized=0
-nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init' && sanitized=1
+is_sanitized && sanitized=1
 
 run() { # exit code in $code, stdout and stderr in files
     code=0

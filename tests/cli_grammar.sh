@@ -2,10 +2,8 @@
 # Answers of nibble run and nibble chat that are constrained to a grammar or a JSON schema. The model has random weights
 # and a tokenizer of bytes: its unconstrained answers are noise.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
+. "$(dirname "$0")/support/check.sh"
 mkdir "$tmp/model"
 python3 "$here/support/chat-model.py" "$here" "$tmp/model" || exit 1
 run() { # OPTIONS...: exit code in $code, stdout and stderr in files

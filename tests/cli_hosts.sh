@@ -1,13 +1,9 @@
 #!/bin/sh
 # A pipeline of ranks on several hosts (--hosts): namespaces of the network stand for hosts. NIBBLE names the binary.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
-case $nibble in /*) ;; *) nibble=$PWD/$nibble ;; esac
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
-command -v python3 >/dev/null || { echo "skip hosts: no python3"; exit 0; }
-export PYTHONPATH="$here/support" PYTHONDONTWRITEBYTECODE=1
+. "$(dirname "$0")/support/check.sh"
+need_python hosts
 
 # fails CODE WORDS ARGS...: the exit code, and what stderr says
 fails() {

@@ -3,12 +3,9 @@
 # process, a full disk, wrong files, tokens, redirections, shards, folders, the cache of other programs, TLS.
 # NIBBLE names the binary.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
-case $nibble in /*) ;; *) nibble=$PWD/$nibble ;; esac
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
-command -v python3 >/dev/null || { echo "skip hub: no python3"; exit 0; }
+. "$(dirname "$0")/support/check.sh"
+need_python hub
 unset HF_TOKEN HF_TOKEN_PATH HF_HUB_CACHE HF_HUB_OFFLINE NIBBLE_OFFLINE SSL_CERT_FILE CURL_CA_BUNDLE http_proxy https_proxy \
     HTTPS_PROXY all_proxy ALL_PROXY
 export NIBBLE_MODELS="$tmp/models" HF_HOME="$tmp/hf" NO_PROXY='*'

@@ -3,9 +3,9 @@
 # it. BUILD and NIBBLE name what was built.
 set -u
 build=${BUILD:-build}
-cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=tests/support/check.sh
-. tests/support/check.sh
+. "$(dirname "$0")/support/check.sh"
+cd "$here/.." || exit 1
 
 # A sanitized build has its own flags, which an installed library does not carry.
 if nm "$build/libinternal.a" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; then

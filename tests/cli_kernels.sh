@@ -2,17 +2,14 @@
 # Kernel maps from the command line: made, stored, followed, left out, refused; the same answers with and without.
 # NIBBLE names the binary.
 set -u
-cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=tests/support/check.sh
-. tests/support/check.sh
-nibble=${NIBBLE:-build/nibble}
+. "$(dirname "$0")/support/check.sh"
+cd "$here/.." || exit 1
 model=tests/data/arch-gguf/gpt2-q8_0.gguf
-if nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; then
+if is_sanitized; then
     echo "skip kernel maps: a sanitizer's times say nothing, and test_engine_kernel_map makes one"
     exit 0
 fi
-XDG_CACHE_HOME=$tmp/cache
-export XDG_CACHE_HOME
 
 tokens() { # tokens FILE OPTION...: the answer of a run with these options
     out=$1

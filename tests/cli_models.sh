@@ -2,10 +2,8 @@
 # nibble models: models are listed, shown and removed; the cache of other programs is read and not changed.
 # NIBBLE names the binary.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
+. "$(dirname "$0")/support/check.sh"
 HF_HUB_CACHE=$tmp/hub NIBBLE_MODELS=$tmp/models
 export HF_HUB_CACHE NIBBLE_MODELS
 gguf=$(find "$here/data/arch-gguf" -name 'llama*.gguf' | sort | head -1)

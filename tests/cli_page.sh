@@ -3,11 +3,8 @@
 # conversations, stopping, dark colours, the width of a phone. Skipped where there is no chromium (Debian's package). NIBBLE names the binary; PICTURES is a folder for
 # screenshots (default: none are kept).
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
-case $nibble in /*) ;; *) nibble=$PWD/$nibble ;; esac
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
+. "$(dirname "$0")/support/check.sh"
 for needed in python3 chromium; do
     command -v "$needed" >/dev/null || { echo "skip the page in a browser: no $needed"; exit 0; }
 done

@@ -2,15 +2,10 @@
 # nibble plan from outside: the table, its JSON, a hand edit and its mistakes, budgets that do not fit, and planned
 # against measured values. The model is a synthetic one of 25 MB. NIBBLE names the binary.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
-NO_COLOR=1
-XDG_CACHE_HOME=$tmp/cache
-export NO_COLOR XDG_CACHE_HOME
+. "$(dirname "$0")/support/check.sh"
 model=$tmp/model.gguf
-if nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; then
+if is_sanitized; then
     echo "skip plan: a sanitizer's own memory does not fit the caps here"
     exit 0
 fi

@@ -2,13 +2,10 @@
 # Every processor gives the same answers: this one acting as a lesser one (NIBBLE_CPU), and emulated lesser ones, which
 # stop at any instruction that they lack. NIBBLE names the binary.
 set -u
-cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=tests/support/check.sh
-. tests/support/check.sh
-nibble=${NIBBLE:-build/nibble}
+. "$(dirname "$0")/support/check.sh"
+cd "$here/.." || exit 1
 vocabulary=${BUILD:-build}/tests/data/tokenizer/llama-spm.gguf
-XDG_CACHE_HOME=$tmp/cache
-export XDG_CACHE_HOME
 
 refused() { # refused LIST FOUND: NIBBLE_CPU=LIST is an error that names FOUND
     got=0
@@ -38,7 +35,7 @@ for cpu in x86-64 avx2 avx2,avx_vnni avx512 avx512_vnni; do
     check "the same with no more than $cpu" same_answers "$cpu" env NIBBLE_CPU=$cpu "$nibble"
 done
 
-if nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; then
+if is_sanitized; then
     echo "skip emulated processors: a sanitizer's memory does not fit into the emulator's"
 elif ! command -v qemu-x86_64 >/dev/null; then
     echo "skip emulated processors: no qemu-x86_64 (Debian: qemu-user)"

@@ -2,17 +2,14 @@
 # Importance from the command line: measured, stored, found again, the same bytes on every instruction set and for any
 # number of threads, and refused for other weights. NIBBLE names the binary.
 set -u
-cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=tests/support/check.sh
-. tests/support/check.sh
-nibble=${NIBBLE:-build/nibble}
-if nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; then
+. "$(dirname "$0")/support/check.sh"
+cd "$here/.." || exit 1
+if is_sanitized; then
     echo "skip profiles: test_measure_probe and others run this code under a sanitizer"
     exit 0
 fi
 model=tests/data/arch-gguf/gpt2-q8_0.gguf
-XDG_CACHE_HOME=$tmp/cache
-export XDG_CACHE_HOME
 
 code() { # code EXPECTED COMMAND...
     want=$1

@@ -2,10 +2,8 @@
 # nibble models pull with a fake pip: whole, interrupted, continued and damaged downloads. The fetching script is the
 # real one, with the sizes and sums of small files. NIBBLE names the binary.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
+. "$(dirname "$0")/support/check.sh"
 real=$(command -v python3) || { echo "skip pull: no python3"; exit 0; }
 command -v flock >/dev/null || { echo "skip pull: no flock"; exit 0; }
 mkdir -p "$tmp/bin" "$tmp/share/nibble" "$tmp/path" "$tmp/models"

@@ -2,19 +2,15 @@
 # nibble quantize that is ended by a file at its limit, a full disk, or a kill. The same command continues and makes the
 # bytes of one run; a damaged or foreign work file is noticed. NIBBLE names the binary.
 set -u
-cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=tests/support/check.sh
-. tests/support/check.sh
-nibble=${NIBBLE:-build/nibble}
-if nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; then
+. "$(dirname "$0")/support/check.sh"
+cd "$here/.." || exit 1
+if is_sanitized; then
     echo "skip interrupted quantizations: test_quantize has them, and takes a sanitizer's time"
     exit 0
 fi
 model=tests/data/arch-gguf/gemma3.gguf # 93 tensors, 74 KiB as q4_0
 out=$tmp/out.gguf
-NO_COLOR=1
-XDG_CACHE_HOME=$tmp/cache
-export NO_COLOR XDG_CACHE_HOME
 
 made() { # made [OPTION...]: exit code in $code, stderr in a file
     code=0

@@ -2,12 +2,10 @@
 # Real models against llama.cpp's published figures (tests/data/README.md has the table): perplexity within
 # 0.5 %, budgets kept, sensible text. Skipped when the model could not be fetched. NIBBLE names the binary.
 set -u
-nibble=${NIBBLE:-build/nibble}
-here=$(cd "$(dirname "$0")" && pwd)
-text=$here/data/text/wikitext2-valid.txt
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
+. "$(dirname "$0")/support/check.sh"
 cd "$here/.." || exit 1
+text=$here/data/text/wikitext2-valid.txt
 if ! has_kernels avx2; then
     echo "skip real models: plain C takes minutes for what they are asked"
     exit 0

@@ -2,10 +2,8 @@
 # Models with recurrent layers through the program: run, a chat's second turn, batches, a server with several sequences,
 # a GGUF file made of the folder, caps on RAM. NIBBLE names the binary.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
+. "$(dirname "$0")/support/check.sh"
 export PYTHONPATH="$here/support" PYTHONDONTWRITEBYTECODE=1
 
 run() { "$nibble" run "$@" --temp 0 --ignore-eos 2>"$tmp/err"; }

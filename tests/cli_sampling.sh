@@ -1,11 +1,9 @@
 #!/bin/sh
 # The samplers on the command line: each has its effect, also beside a grammar. NIBBLE names the binary.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
-model=$here/data/arch/llama
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
+. "$(dirname "$0")/support/check.sh"
+model=$here/data/arch/llama
 mkdir "$tmp/text"
 python3 "$here/support/chat-model.py" "$here" "$tmp/text" || exit 1
 

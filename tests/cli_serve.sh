@@ -2,18 +2,14 @@
 # nibble serve over HTTP, with a client of our own (support/serve-checks.py): answers, streams, refusals, keys, clients
 # that disconnect, signals, the cap on memory. NIBBLE names the binary.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
-case $nibble in /*) ;; *) nibble=$PWD/$nibble ;; esac
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
-command -v python3 >/dev/null || { echo "skip serve: no python3"; exit 0; }
+. "$(dirname "$0")/support/check.sh"
+need_python serve
 if ! python3 -c 'import ctypes; ctypes.CDLL("libmicrohttpd.so.12")' 2>/dev/null; then
     echo "skip serve: no libmicrohttpd"
     exit 0
 fi
 cd "$tmp" || exit 1
-export PYTHONPATH="$here/support" PYTHONDONTWRITEBYTECODE=1
 export NIBBLE_MODELS="$tmp/none"
 
 printf '%s' "The sky is blue, since små parts of air ✓ scatter short waves of light most." >answer
@@ -28,7 +24,7 @@ cp "$here/support/chat-template.jinja" caller/chat_template.jinja
 cp -r random random-chat
 printf '%s' "{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}" >random-chat/chat_template.jinja
 build=plain
-if nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; then
+if is_sanitized; then
     build=sanitized
     echo "skip a server's cap: a sanitizer's own memory does not fit it"
 fi

@@ -2,18 +2,14 @@
 # nibble serve under random requests, with clients that disconnect and send garbage (support/soak.py), for two seconds
 # or SOAK_SECONDS (make soak). NIBBLE names the binary; SOAK_OPTIONS go to the server under load.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
-case $nibble in /*) ;; *) nibble=$PWD/$nibble ;; esac
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
-command -v python3 >/dev/null || { echo "skip soak: no python3"; exit 0; }
+. "$(dirname "$0")/support/check.sh"
+need_python soak
 if ! python3 -c 'import ctypes; ctypes.CDLL("libmicrohttpd.so.12")' 2>/dev/null; then
     echo "skip soak: no libmicrohttpd"
     exit 0
 fi
 cd "$tmp" || exit 1
-export PYTHONPATH="$here/support" PYTHONDONTWRITEBYTECODE=1
 mkdir random
 python3 "$here/support/chat-model.py" "$here" random || exit 1
 printf '%s' "{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}" >random/chat_template.jinja

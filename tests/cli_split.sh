@@ -2,10 +2,8 @@
 # Models in several GGUF files: the same answers as in one, and the errors for missing, wrong or damaged shards. NIBBLE
 # names the binary.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
+. "$(dirname "$0")/support/check.sh"
 whole=$(find "$here/data/arch-gguf" -name 'llama*.gguf' | sort | head -1)
 
 split() { # split FOLDER SHARDS [--again N]

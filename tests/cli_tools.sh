@@ -1,10 +1,10 @@
 #!/bin/sh
 # The tools that check the tree, on small trees made for these tests: they must find the mistakes.
 set -u
-cd "$(dirname "$0")/.." || exit 1
 top=$PWD
 # shellcheck source=tests/support/check.sh
-. tests/support/check.sh
+. "$(dirname "$0")/support/check.sh"
+cd "$here/.." || exit 1
 
 not() {
     ! "$@"

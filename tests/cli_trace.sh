@@ -2,10 +2,8 @@
 # nibble bench --trace on a fake GPU (tests/support/fakecuda.c): the table, its totals, the JSON and the file in
 # Chrome's format. NIBBLE names the binary.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
 # shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
+. "$(dirname "$0")/support/check.sh"
 library=$(cd "$(dirname "$nibble")" && pwd)/tests/libfakecuda.so
 if [ ! -f "$library" ]; then
     echo "skip a trace of the GPU: $library is not there"

@@ -4,12 +4,9 @@
 # (clients-frameworks.py), lm-eval (clients-lm-eval.py). Not among the tests that always run: it needs a network.
 # NIBBLE names the binary. If smollm2 is among the models (nibble models), a real model is tested too.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-nibble=${NIBBLE:-build/nibble}
-case $nibble in /*) ;; *) nibble=$PWD/$nibble ;; esac
-# shellcheck source=tests/support/check.sh
-. "$here/support/check.sh"
 venv=${CLIENTS:-${XDG_CACHE_HOME:-$HOME/.cache}/nibble/clients}
+# shellcheck source=tests/support/check.sh
+. "$(dirname "$0")/support/check.sh"
 packages="openai anthropic ollama schemathesis langchain-openai langchain-anthropic langchain-ollama instructor litellm lm-eval"
 if [ ! -x "$venv/bin/lm-eval" ]; then
     python3 -m venv "$venv" || exit 1

@@ -8,21 +8,12 @@ import threading
 import time
 
 from batch_lines import answers, line
-from server import Server
+from server import Server, check, finish
 
 nibble, model, folder, most = sys.argv[1:5]
 split = sys.argv[5:]
 last = most.count(",") # the number of the last rank
 lists = ["cpu,cpu", most] if last > 1 else [most]
-failed = False
-
-
-def check(name, well, why=""):
-    global failed
-    print(("ok " if well else "not ok ") + name)
-    if not well:
-        failed = True
-        print("    " + str(why)[-800:])
 
 
 def batch(out, devices, *more, **how):
@@ -100,4 +91,4 @@ waits.join()
 said, seconds = ended[0]
 check("a stopped rank is named", stopped.returncode == 1 and "rank %d" % last in said and "no sign of life" in said, said)
 check("after the time without a sign of life", seconds < 8, seconds)
-sys.exit(failed)
+finish()

@@ -16,19 +16,11 @@ import time
 
 from batch_lines import answers, line
 from network import Network
+from server import check, finish
 
 nibble, tests, folder, prefix = sys.argv[1:5] if sys.argv[1] != "fake" else [""] * 4
 model, dense = folder + "/chat", tests + "/data/arch/llama"
-failed = False
 GREETING, PROOF = 8 + 64 + 32, 8 + 64 + 32 + 16 + 32  # src/cluster/connect.c
-
-
-def check(name, well, why=""):
-    global failed
-    print(("ok " if well else "not ok ") + name, flush=True)
-    if not well:
-        failed = True
-        print("    " + str(why)[-800:])
 
 
 def enter(fd):
@@ -296,4 +288,4 @@ try:
     checks()
 finally:
     net.close()
-sys.exit(failed)
+finish()

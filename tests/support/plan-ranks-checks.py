@@ -3,16 +3,9 @@ import json
 import subprocess
 import sys
 
+from server import check, finish
+
 nibble, folder = sys.argv[1:]
-failed = False
-
-
-def check(name, well, why=""):
-    global failed
-    print(("ok " if well else "not ok ") + name, flush=True)
-    if not well:
-        failed = True
-        print("    " + str(why)[-800:])
 
 
 def profile(name, times):
@@ -79,4 +72,4 @@ except (KeyError, TypeError, IndexError) as e:
 here = subprocess.run([nibble, "plan", "synth:opt-125m", "--devices", "cpu,cpu"], capture_output=True, text=True)
 check("a plan of devices, as text", here.returncode == 0 and "rank 1" in here.stdout and "simulated" not in here.stdout,
       here)
-sys.exit(failed)
+finish()
