@@ -26,7 +26,7 @@ enum {
     USUAL_SEQUENCES = 16,
     USUAL_BODY = 1 << 20,
     MAX_TRIAL = 3,         /* plans that may be tried */
-    ALL_QUEUE = 100000,    /* not a limit: ask_more limits the waiting requests */
+    ALL_QUEUE = 100000,    /* not a limit: answer_lines limits the waiting requests */
     KEYS_UNDER_CAP = 49152 /* maximum lines of an input that cannot be counted first */
 };
 #define USUAL_REQUEST_BYTES (UINT64_C(256) << 20)

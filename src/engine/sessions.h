@@ -6,9 +6,9 @@
 
 /* Bytes of a session's tokens and logits. */
 uint64_t sessions_tables(const engine_core *e, int64_t n_ctx);
-/* Bytes for sampling the answers of which one needs all logits, with penalties and a bias; under
- * nib_engine_options.grammar also the grammar and the logits that it changes. Other answers of a batch wait
- * until there is memory. */
+/* Bytes for sampling one answer that needs all logits, with penalties and a bias; under
+ * nib_engine_options.grammar also the grammar and the logits that it changes. Other such answers of a batch
+ * wait until there is memory. */
 uint64_t sessions_sampling(const engine_core *e);
 /* Bytes of keys and values of n_session contexts, and of the memory that each of n_sequence sequences has of
  * its own. NIB_E_NOFIT: overflow. */
@@ -17,7 +17,7 @@ nib_status sessions_cache_bytes(const engine_core *e, kv_formats kv, int64_t n_c
 /* Bytes of these contexts on the disk (kv_formats.on_disk). */
 nib_status sessions_on_disk(const engine_core *e, kv_formats kv, int64_t n_ctx, uint64_t *bytes,
                             nib_error *err);
-/* Those in RAM, plus the logits and token lists of all, and the memory for sampling. */
+/* The bytes of these contexts in RAM, plus the logits and token lists of all, and the memory for sampling. */
 nib_status sessions_bytes(const engine_core *e, kv_formats kv, int64_t n_ctx, uint64_t *bytes,
                           nib_error *err);
 /* As engine_check_positions. */

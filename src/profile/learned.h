@@ -26,7 +26,7 @@ typedef struct learned_work {
         cache_macs;    /* bytes and multiply-adds of attention, in the middle of the generation */
     double disk_bytes; /* read from disk */
     double kv_bytes;   /* of keys and values that are read from disk; runs with some are not stored */
-    double pack_bytes; /* the part of them that the reader packs, in packed bytes */
+    double pack_bytes; /* the part of disk_bytes that the reader packs, in packed bytes */
     double n_wait;     /* small reads that nothing overlaps, of rows of a table */
     double read_bytes; /* bytes of one read */
 } learned_work;

@@ -20,8 +20,8 @@ typedef enum sampler_letter {
 
 /* NIB_E_USAGE for letters that are no sampler's. */
 nib_status order_check(const char *letters, nib_error *err);
-/* Turns off what how->samplers leaves out, and leaves there what has an effect; nothing, if that runs in the
- * default order. */
+/* Turns off the samplers that how->samplers leaves out, and removes from it those without an effect; "" if
+ * the others run in the default order. */
 void order_reduce(nib_sampling *how);
 
 #endif

@@ -19,9 +19,9 @@ bool prompt_tokenize(const nib_engine *e, const char *text, const uint8_t *marks
 bool prompt_render(const served *m, const call *c, char **text, uint8_t **marks, fault *why);
 /* Adds the text of an array of token ids; ids that are no tokens have none. False: out of memory. */
 bool prompt_ids_text(const nib_engine *e, const json_t *ids, buffer *out);
-/* Counts their tokens. False: *why. */
+/* Counts the tokens of the rendered messages. False: *why. */
 bool prompt_count(const served *m, const call *c, size_t *n, fault *why);
-size_t prompts_count(const call *c);
+size_t prompts_count(const call *c); /* number of prompts */
 /* Makes prompt `index`, with at least one token and at most the context. False: *why. The caller frees
  * out->tokens in any case. */
 bool prompt_make(const served *m, const call *c, size_t index, call_tokens *out, fault *why);

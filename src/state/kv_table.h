@@ -62,7 +62,7 @@ int64_t kv_table_pages(kv_formats formats, int64_t n);
 /* What n_table tables reserve that have n_page pages together. */
 kv_amount kv_table_amount(const kv_paging *p, int64_t n_table, int64_t n_page);
 /* Bytes that a table of n_ctx positions reserves, its f16 window and recurrent state included; that n_table
- * tables reserve together with pages for n_table_ctx of them. NIB_E_NOFIT: overflow. */
+ * tables reserve together with n_page pages. NIB_E_NOFIT: overflow. */
 nib_status kv_table_bytes(const layout *lay, kv_formats formats, bool overlaid, int64_t n_ctx,
                           uint64_t *bytes, nib_error *err);
 nib_status kv_tables_bytes(const layout *lay, kv_formats formats, bool overlaid, int64_t n_table,
