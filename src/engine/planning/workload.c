@@ -60,11 +60,26 @@ static double longest(const nib_workload *w) {
     return w->n_position > 0 ? (double)w->n_position : w->n_prompt + w->n_gen + 0.5;
 }
 
-static void set_shape(const planning *f, const nib_workload *w, facts *out) {
+/* Bytes of a sequence's keys and values that do not depend on its length: with codes, its newest positions.
+ */
+static nib_status fixed_bytes(const engine_core *e, const plan_cache *cache, double *out, nib_error *err) {
+    enum { SOME = 16 * KV_BLOCK };
+    kv_formats whole = e->resolved.formats;
+    uint64_t bytes;
+    whole.slides = false;
+    whole.on_disk = 0;
+    NIB_TRY(kv_table_bytes(e->layout, whole, false, SOME, &bytes, err));
+    *out = NUM_MAX((double)bytes - SOME * (double)cache->position, 0);
+    return NIB_OK;
+}
+
+static nib_status set_shape(const planning *f, const engine_core *e, const nib_workload *w, facts *out,
+                            nib_error *err) {
     const plan_question *q = &f->q;
     const plan_cache *cache = &q->caches[0];
     const double pages = (double)num_div_up((int64_t)longest(w), KV_BLOCK);
-    double bytes = 0, macs = 0;
+    double bytes = 0, macs = 0, fixed;
+    NIB_TRY(fixed_bytes(e, cache, &fixed, err));
     for (int b = 0; b < q->n_block; b++) {
         bytes += (double)q->blocks[b].choices[0].bytes;
         macs += (double)q->blocks[b].macs;
@@ -72,9 +87,10 @@ static void set_shape(const planning *f, const nib_workload *w, facts *out) {
     const double n = NUM_MAX(bytes / NUM_MAX((double)q->need.max_page, 1), 4);
     out->shape = (flow_shape){.n_layer = (int)n, .weights = bytes / (int)n, .row_ops = 2 * macs / (int)n};
     out->shape.attend_ops = 2 * (double)q->attention_macs / 2 / (int)n; /* half of a prompt's pairs */
-    out->sequence = pages * KV_BLOCK * (double)cache->position + (double)q->session;
+    out->sequence = pages * KV_BLOCK * (double)cache->position + fixed + (double)q->session;
     const double held = w->n_prompt + w->n_gen * (out->c.rule == FLOW_REFILL ? 0.5 : 1);
     out->shape.kv = out->sequence / held / (int)n; /* width 0: the working memory of rows is held already */
+    return NIB_OK;
 }
 
 static void set_rates(const planning *f, facts *out) {
@@ -465,7 +481,9 @@ static nib_status gather(const planning_formats *formats, int i, const nib_workl
         f.q.packed = engine_packed_expected(e);
         f.q.held[NIB_OWNER_TABLES] += with->channels;
         x->stages = x->on_gpu && f.q.device->stages;
-        set_shape(&f, w, x);
+        status = set_shape(&f, e, w, x, err);
+    }
+    if (status == NIB_OK) {
         set_rates(&f, x);
         set_caps(&f, with->lay != NULL, x);
         status = set_disk(&f, e, w, x, err);
