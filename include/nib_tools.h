@@ -142,6 +142,7 @@ typedef struct nib_workload {
     int64_t n_request;
     double n_prompt, n_gen;
     int64_t n_position;   /* maximum positions of one: its prompt and its answer; 0: the means' sum */
+    int64_t max_n_ctx;    /* positions that none exceeds for certain (nib_engine_options); 0: not known */
     double max_latency_s; /* from a prompt's beginning to its answer's end, in the mean; 0: any */
 } nib_workload;
 

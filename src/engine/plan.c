@@ -92,18 +92,19 @@ static char *path_of_trials(const engine_core *e, const nib_workload *w, const n
 /* Opens the core for plans of requests. Formats of keys and values that the plan chooses are f16 meanwhile.
  */
 static nib_status open_for_flows(engine_core *e, const char *name, const nib_engine_options *options,
-                                 nib_error *err) {
+                                 const nib_workload *work, nib_error *err) {
     nib_engine_options o;
     nib_engine_options_init(&o);
     o = options ? *options : o;
     o.kv_type = o.kv_type == NIB_KV_AUTO ? NIB_KV_F16 : o.kv_type;
+    o.max_n_ctx = o.max_n_ctx > 0 ? o.max_n_ctx : work->max_n_ctx;
     return open_for_plan(e, name, &o, err);
 }
 
 static nib_status plan_flows(const char *name, const nib_engine_options *options, const nib_workload *work,
                              const flows_wanted *wanted, nib_flow *bound, nib_error *err) {
     engine_core e;
-    nib_status status = open_for_flows(&e, name, options, err);
+    nib_status status = open_for_flows(&e, name, options, work, err);
     if (status == NIB_OK)
         status = planning_workload(&e, options ? options->kv_type : 0, work, wanted, bound, err);
     char *path = status == NIB_OK ? path_of_trials(&e, work, wanted->out) : NULL;
@@ -122,7 +123,7 @@ nib_status nib_keep_trial(const char *name, const nib_engine_options *options, c
                           const nib_flow *flow, double tok_s, nib_error *err) {
     engine_core e;
     const trial t = {flow->n_sequence, flow->kv_on_disk, tok_s};
-    nib_status status = open_for_flows(&e, name, options, err);
+    nib_status status = open_for_flows(&e, name, options, work, err);
     char *path = status == NIB_OK ? path_of_trials(&e, work, flow) : NULL;
     if (path)
         status = trials_keep(path, &t, err);

@@ -305,6 +305,19 @@ def check_cap():
     check("from a pipe only so many ids under --ram", child.returncode == 3 and "give a file with -i" in err and len(read("ids")) == 49152, (child.returncode, err))
 
 
+def check_context():
+    """No request is longer than the prompt and max_tokens of a line, so the context need not be."""
+    write("short", [request(f"{i}", text(i)) for i in range(4)])
+    if "plan for" not in run("short", "short-out", "--ram", "48M")[2]:
+        print("skip contexts: no plan is made without Clp")
+        return
+    sums = [summary("short", f"short-out-{i}", "--ram", "48M", *more) for i, more in enumerate([[], ["-c", "1024"]])]
+    planned = [s["memory"]["tiers"]["ram"]["planned"] for s in sums]
+    answers = [{k: v["response"]["body"]["choices"] for k, v in by_id(read(f"short-out-{i}")).items()} for i in range(2)]
+    check("a context is as long as the longest request", planned[0] < planned[1], planned)
+    check("which changes no answer", answers[0] == answers[1], answers)
+
+
 def check_trials():
     """Plans that are about as fast are tried, in a job that seems long: a grammar ends its answers at once. Each line is
     answered once, and the next such job knows what the plans have reached."""
@@ -348,4 +361,5 @@ check_signals()
 check_pipes()
 if build == "plain":
     check_cap()
+    check_context()
     check_trials()

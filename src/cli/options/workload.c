@@ -16,7 +16,8 @@ enum {
     SAMPLE = 1000,      /* lines whose lengths are looked at */
     TOKEN_BYTES = 4,    /* of text */
     USUAL_ANSWER = 256, /* tokens of an answer without a limit */
-    LINE_BYTES = 1 << 20
+    LINE_BYTES = 1 << 20,
+    SCANNED = 256 << 20 /* bytes of a file whose lines are all looked at for the longest one */
 };
 
 /* ---- lengths ---- */
@@ -47,17 +48,52 @@ static int64_t prompt_of(const json_t *body) {
     return (int64_t)n / TOKEN_BYTES + 1;
 }
 
+/* At most so many tokens: a text has no more than bytes, and those that begin and end it. Compatibility
+ * normalization makes a character of several bytes at most 11 times as long (U+FDFA). */
+static int64_t most_tokens(const json_t *v) {
+    enum { AROUND = 8, LONGER = 11 };
+    int64_t n = json_is_integer(v);
+    size_t i;
+    const json_t *each;
+    if (json_is_string(v)) {
+        const char *s = json_string_value(v);
+        for (i = 0, n = AROUND; i < json_string_length(v); i++)
+            n += (unsigned char)s[i] < 128 ? 1 : LONGER;
+        return n;
+    }
+    json_array_foreach(v, i, each) n += most_tokens(each);
+    return n;
+}
+
+/* At most so many positions, which a prompt without a template and a limited answer have; 0: not known. */
+static int64_t most_positions(const json_t *body) {
+    static const char *const others[] = {"messages", "input", "instructions", "suffix", "tools"};
+    const json_t *prompt = json_object_get(body, "prompt");
+    for (size_t i = 0; i < NUM_COUNT(others); i++)
+        if (json_object_get(body, others[i]))
+            return 0;
+    const json_t *limit = json_object_get(body, "max_tokens");
+    return prompt && json_is_integer(limit) && json_integer_value(limit) > 0 &&
+                   json_integer_value(limit) < 1 << 30
+               ? most_tokens(prompt) + (int64_t)json_integer_value(limit)
+               : 0;
+}
+
 typedef struct lengths {
     int64_t n, n_prompt, n_gen, longest;
+    int64_t most; /* positions that no request exceeds; 0: not known */
 } lengths;
 
 static void add_line(lengths *all, const char *text, size_t n) {
     json_t *line = NULL;
     nib_error why;
+    const bool sampled = all->n < SAMPLE;
     if (jsonx_parse(text, n, &line, &why) == NIB_OK && json_is_object(json_object_get(line, "body"))) {
         const json_t *body = json_object_get(line, "body");
-        const int64_t prompt = prompt_of(body), answer = answer_of(body);
-        all->n++;
+        const int64_t prompt = sampled ? prompt_of(body) : 0, answer = sampled ? answer_of(body) : 0;
+        const int64_t most = most_positions(body);
+        all->most = all->most && most ? NUM_MAX(all->most, most) : 0;
+        all->n += sampled;
         all->n_prompt += prompt;
         all->n_gen += answer;
         all->longest = NUM_MAX(all->longest, prompt + answer);
@@ -66,7 +102,7 @@ static void add_line(lengths *all, const char *text, size_t n) {
 }
 
 bool workload_of_file(int fd, int64_t n_line, nib_workload *out) {
-    lengths all = {0};
+    lengths all = {.most = 1};
     line_reader in = {.fd = fd, .max = LINE_BYTES};
     struct stat of;
     if (n_line < 1 || fstat(fd, &of) || !S_ISREG(of.st_mode))
@@ -74,17 +110,22 @@ bool workload_of_file(int fd, int64_t n_line, nib_workload *out) {
     const off_t at = lseek(fd, 0, SEEK_CUR);
     const char *text;
     size_t n;
-    for (line_result got;
-         all.n < SAMPLE && ((got = line_next(&in, &text, &n)) == LINE_WHOLE || got == LINE_CUT);)
+    for (line_result got; (all.n < SAMPLE || (all.most && of.st_size < SCANNED)) &&
+                          ((got = line_next(&in, &text, &n)) == LINE_WHOLE || got == LINE_CUT);)
         if (got == LINE_WHOLE)
             add_line(&all, text, n);
+        else
+            all.most = 0;
+    if (all.n == SAMPLE && of.st_size >= SCANNED)
+        all.most = 0;
     line_reader_clear(&in);
     if (at < 0 || lseek(fd, at, SEEK_SET) < 0 || all.n == 0)
         return false;
     *out = (nib_workload){.n_request = n_line,
                           .n_prompt = (double)all.n_prompt / (double)all.n,
                           .n_gen = (double)all.n_gen / (double)all.n,
-                          .n_position = all.longest};
+                          .n_position = all.longest,
+                          .max_n_ctx = all.most};
     return true;
 }
 
@@ -106,7 +147,11 @@ static int parse_workload(const char *text, nib_workload *out) {
     int end = 0;
     *out = (nib_workload){0};
     if (sscanf(text, "%lldx%lldx%lld%n", &p, &g, &n, &end) == 3 && !text[end] && p > 0 && g > 0 && n > 0) {
-        *out = (nib_workload){n, (double)p, (double)g, p + g, 0};
+        *out = (nib_workload){.n_request = n,
+                              .n_prompt = (double)p,
+                              .n_gen = (double)g,
+                              .n_position = p + g,
+                              .max_n_ctx = p + g};
         return 0;
     }
     const int fd = open(text, O_RDONLY | O_CLOEXEC);
@@ -199,7 +244,7 @@ static void print_formats(const terminal *s, const nib_flow *f) {
                  : kv_name(x)                     ? ""
                                                   : "weights of the file");
         if (x->loss >= 0)
-            snprintf(loss, sizeof loss, "%.4f nats a token%s", x->loss,
+            snprintf(loss, sizeof loss, "%.2g nats a token%s", x->loss,
                      x->loss > f->max_loss ? ", more than allowed" : "");
         if (x->tok_s > 0)
             snprintf(rate, sizeof rate, ", %.1f tok/s", x->tok_s);

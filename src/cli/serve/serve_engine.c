@@ -168,6 +168,7 @@ void serve_follow(serve_job *job, const nib_workload *work, const nib_flow *plan
     job->n_pass = plan->n_pass;
     job->n_position = plan->n_sequence * num_round_up(work->n_position, KV_PAGE);
     job->kv_on_disk = plan->kv_on_disk;
+    job->max_n_ctx = work->max_n_ctx;
     job->format = plan->formats[plan->format];
     job->kv_loss = plan->kv_loss;
     memcpy(job->kv_layers, plan->kv_layers, sizeof job->kv_layers);
@@ -216,6 +217,7 @@ static int engine_options(const serve_job *job, serve_opening *at, uint64_t rese
     o->n_logits = logits_rows(job);
     o->n_draft = (int32_t)cli_draft_max(job->args);
     o->kv_on_disk = job->kv_on_disk;
+    o->max_n_ctx = job->max_n_ctx;
     o->grammar = true;
     if (o->n_batch && o->n_batch < job->n_sequence)
         return cli_usage_error("-b: expected at least the %d sequences of --parallel", job->n_sequence);
