@@ -195,13 +195,18 @@ typedef struct nib_engine_options {
     const char *residual_rule; /* how channels are chosen: approx (NULL), exact, random, static, weighted */
     int32_t residual_bits;     /* 2, 4, 8 or 16 */
     int32_t k_chunk;           /* 0: none */
-    bool no_fuse;              /* execute every op on its own: slower, the same bits; for comparisons */
-    nib_progress_fn progress;  /* NULL: none */
-    nib_log_fn log;            /* NULL: none */
-    bool log_details;          /* logs also what is as it should be: what was chosen, and what it takes */
-    nib_cancel_fn cancel;      /* ends opening, planning, and every pass; NULL: none */
-    nib_cap_fn cap_of;         /* NULL: `ram` is the caller's whole cap */
-    void *user;                /* for the four above */
+    /* For comparisons (docs/paper-flexgen.md): attention reads the values of the newest position and of those
+     * with the largest weights only, this share of all. 0: of all. Their weights add up to 1, or keep their
+     * share of the sum over all (raw). NIB_E_USAGE: not the processor, or values that are the keys. */
+    float sparse_v;
+    bool sparse_v_raw;
+    bool no_fuse;             /* execute every op on its own: slower, the same bits; for comparisons */
+    nib_progress_fn progress; /* NULL: none */
+    nib_log_fn log;           /* NULL: none */
+    bool log_details;         /* logs also what is as it should be: what was chosen, and what it takes */
+    nib_cancel_fn cancel;     /* ends opening, planning, and every pass; NULL: none */
+    nib_cap_fn cap_of;        /* NULL: `ram` is the caller's whole cap */
+    void *user;               /* for the four above */
 } nib_engine_options;
 
 /* Weights are packed into the order that the kernels read when they are loaded. The packed weights can be

@@ -49,6 +49,20 @@ for batch in 1 100; do
     json 'd["tokens"]' >"$tmp/kv4.$batch"
 done
 check "and the same tokens for any batch" cmp -s "$tmp/kv4.1" "$tmp/kv4.100"
+for batch in 1 100; do
+    run run "$model" --tokens "$ids" -n 10 --ignore-eos --temp 0 --sparse-v 10 -b $batch --json
+    check "values of the largest weights" [ $code = 0 ]
+    json 'd["tokens"]' >"$tmp/sparse.$batch"
+done
+check "the same tokens for any batch" cmp -s "$tmp/sparse.1" "$tmp/sparse.100"
+run run "$model" --tokens "$ids" -n 10 --ignore-eos --temp 0 --sparse-v 100 --json
+json 'd["tokens"]' >"$tmp/sparse.all"
+run run "$model" --tokens "$ids" -n 10 --ignore-eos --temp 0 --json
+json 'd["tokens"]' >"$tmp/sparse.none"
+check "all of them are attention without a choice" cmp -s "$tmp/sparse.all" "$tmp/sparse.none"
+check "10 % are not" test "$(cat "$tmp/sparse.1")" != "$(cat "$tmp/sparse.none")"
+run run "$model" --backend check --tokens 1,2 -n 1 --sparse-v 10
+check "another back end has no sparse values" [ $code = 2 ]
 run run "$model" --ram lots
 check "bad size exits 2" [ $code = 2 ]
 run run "$model" two --tokens 1 three

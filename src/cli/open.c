@@ -50,6 +50,8 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     options->gpu_layers = gpu_layers(args);
     cli_residual_options(args, options);
     options->no_fuse = args->no_fuse;
+    options->sparse_v = (float)args->sparse_v / 100;
+    options->sparse_v_raw = args->sparse_v_raw;
     options->bf16_tiles = args->bf16_tiles;
     options->progress = cli_progress;
     options->log = cli_log;

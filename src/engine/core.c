@@ -161,6 +161,8 @@ backend_setup core_backend_setup(const engine_core *e, int n_thread) {
                        .act_bits = e->resolved.act_bits,
                        .a16 = e->resolved.activation == 16,
                        .fuse = !e->requested.no_fuse,
+                       .sparse_v = e->requested.sparse_v,
+                       .sparse_v_raw = e->requested.sparse_v_raw,
                        .max_layers = e->requested.gpu_layers,
                        .n_attended = e->resolved.n_attended,
                        .sliced = e->requested.bf16_tiles,

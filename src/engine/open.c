@@ -237,7 +237,7 @@ static void keep_what_it_took(const nib_engine *e) {
     learned_run run;
     nib_error err;
     int64_t n_position;
-    if (!e->pager || e->residuals || e->core.disk || e->core.stage_end ||
+    if (!e->pager || e->residuals || e->core.requested.sparse_v > 0 || e->core.disk || e->core.stage_end ||
         !learn_positions(&e->learned, &e->core, &n_position))
         return;
     if (predict_run(&e->core, e->pager, e->backend, n_position, &run, &err) == NIB_OK)

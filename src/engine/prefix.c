@@ -50,8 +50,13 @@ static void add_block(XXH3_state_t *h, const engine_core *e, int b) {
 nib_status prefix_key(const engine_core *e, const char *kernels, const kv_home *homes, kv_formats kv,
                       uint64_t out[2], nib_error *err) {
     const nib_engine_options *requested = &e->requested;
-    const int64_t numbers[] = {kv.type, kv.slides, requested->bf16_tiles, requested->residual_bits,
-                               e->resolved.k_chunk};
+    const int64_t numbers[] = {kv.type,
+                               kv.slides,
+                               requested->bf16_tiles,
+                               requested->residual_bits,
+                               e->resolved.k_chunk,
+                               requested->sparse_v_raw};
+    const double shares[] = {(double)requested->sparse_v};
     const residual_use *given = e->residuals;
     XXH3_state_t h;
     XXH3_128bits_reset(&h);
@@ -62,6 +67,7 @@ nib_status prefix_key(const engine_core *e, const char *kernels, const kv_home *
     add_text(&h, requested->residual);
     add_text(&h, requested->residual_rule);
     add(&h, numbers, sizeof numbers);
+    add(&h, shares, sizeof shares);
     for (int i = 0; i < model_n_kv_layer(e->m); i++) {
         int64_t widths[2]; /* other versions may store another form */
         model_kv_widths(e->m, i, &widths[0], &widths[1]);

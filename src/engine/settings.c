@@ -55,6 +55,9 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
         o->activation != NIB_ACT_AX)
         return nib_fail(err, NIB_E_USAGE, "activations: expected 4, 8 or 16 bits or NIB_ACT_AX, found %d",
                         o->activation);
+    if (!(o->sparse_v >= 0 && o->sparse_v <= 1))
+        return nib_fail(err, NIB_E_USAGE, "sparse values: expected a share from 0 to 1, found %s",
+                        num_text((double)o->sparse_v, 3));
     if (o->gpu_layers < 0)
         return nib_fail(err, NIB_E_USAGE, "layers on the GPU: expected 0 or more, found %ld",
                         (long)o->gpu_layers);

@@ -274,6 +274,22 @@ static nib_status check_context(const engine_core *e, nib_error *err) {
     return NIB_OK;
 }
 
+/* Checks a request for attention to few values. */
+static nib_status check_sparse_v(const engine_core *e, nib_error *err) {
+    if (e->requested.sparse_v <= 0)
+        return NIB_OK;
+    if (!e->kind->has_sparse_v)
+        return nib_fail(err, NIB_E_USAGE, "sparse values: expected the processor, found the back end '%s'",
+                        e->kind->name);
+    for (int i = 0; i < model_n_kv_layer(e->m); i++) {
+        int64_t k_width, v_width;
+        model_kv_widths(e->m, i, &k_width, &v_width);
+        if (k_width > 0 && v_width == 0)
+            return nib_fail(err, NIB_E_USAGE, "sparse values: those of layer %d are its keys", i);
+    }
+    return NIB_OK;
+}
+
 static bool has_again(const engine_core *e) {
     for (int i = 0; i < model_n_kv_layer(e->m); i++)
         if (kv_paging_reads_again(e->layout, i))
@@ -419,6 +435,7 @@ nib_status sizes_resolve(engine_core *e, nib_error *err) {
         s->n_batch = e->kind->n_batch;
     NIB_TRY(sizes_formats(e, err));
     NIB_TRY(sessions_check_formats(e, s->formats, err));
+    NIB_TRY(check_sparse_v(e, err));
     if (s->n_ctx > 0 && !s->is_resolved)
         NIB_TRY(check_context(e, err));
     if (s->n_ctx <= 0)

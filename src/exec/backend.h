@@ -55,6 +55,8 @@ typedef struct backend_setup {
     int64_t k_chunk;         /* channels of each 1,024 that get residuals (exec/residuals.h); 0: none */
     int n_sequence;          /* maximum number of sequences that decode together; 0: one */
     int64_t n_ctx;           /* positions of one; 0: unknown */
+    float sparse_v;          /* attend_args.top, and its top_raw */
+    bool sparse_v_raw;
     const residual_use *residuals; /* not NULL if k_chunk > 0, unless only sizes are computed */
     rank_sums *sums; /* over the ranks that share the model's layers; NULL: the model is whole */
     bool whole_head; /* all logits are computed, without estimates that find the largest (cpu/best.h) */
@@ -126,6 +128,7 @@ typedef struct backend_kind {
     bool one_kv_format;        /* keys and values of all layers have one format */
     bool slides;               /* layers with a window may have their own pages (kv_slide.h) */
     bool has_disk;             /* layers may have their keys and values on a disk (kv_formats.on_disk) */
+    bool has_sparse_v;         /* attention to few values (backend_setup.sparse_v) */
     bool no_integer_zeros;     /* matrices with integer zeros are held without them (pack_widen) */
     bool no_act_sites;         /* activations have one number of bits and nothing is rotated: NIB_ACT_AX,
                                   rotated formats, kv8h and kv4h are refused */

@@ -171,10 +171,17 @@ typedef struct attend_args {
     /* [n_head]: one logit for each head, which takes part in the softmax without a position and without a
      * value: weights are e^s / (sum of e^s + e^sink). NULL: there are no sinks */
     const float *sinks;
-    void *scratch;    /* this thread's, 64-byte aligned; attend_scratch_bytes(d_head) */
+    /* Sparse attention (FlexGen, section 5): a row reads the values of its newest position and of those with
+     * the largest weights, this share of all that it sees, rounded up; of equal ones the earlier. 0: of all.
+     * For `attend` alone, and values that are not the keys */
+    float top;
+    bool top_raw;     /* the weights are those among all positions; false: those among the chosen ones */
+    void *scratch;    /* this thread's, 64-byte aligned; attend_scratch_bytes(d_head), and with `top`
+                         attend_top_bytes of the positions */
     const void *next; /* keys that the caller's next call reads; they are prefetched. NULL: unknown */
 } attend_args;
 size_t attend_scratch_bytes(int64_t d_head);
+size_t attend_top_bytes(int64_t n_position);
 
 /* Attention cuts the positions into spans of ATTEND_SPAN, at multiples of it, and joins the results of the
  * spans in order. So several threads can compute parts of one row. A part is the result of one span and one

@@ -44,6 +44,14 @@ static inline int64_t kv_value_at(int64_t d_head, int64_t position, int64_t d) {
  * hold, with a stride of 8. From 8 pairs on, a block is widened to floats once for all of them. */
 enum { ATTEND_KV = KV_BLOCK, ATTEND_PAIRS = 32, ATTEND_MANY = 8, ATTEND_STRIDE = 8, ATTEND_QUERIES = 48 };
 
+/* ---- sparse attention ---- */
+
+enum { ATTEND_TOP_PAIRS = 8 }; /* heads whose scores of all positions are kept at a time */
+
+/* Keeps the k >= 1 largest of x[n], and the last one, in their order: the earlier of equal ones. at[] gets
+ * their places. Returns their number. */
+int64_t attend_choose(float *x, int64_t n, int64_t k, int32_t *at);
+
 /* ---- kv8 and kv4 ---- */
 
 enum { KV_GROUP = 32 };

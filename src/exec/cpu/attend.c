@@ -112,7 +112,7 @@ static bool plan_parts(const worker *w, const attend_args *a, int64_t row, parts
     const int64_t items = n_float > 0 ? n_float / (p.each * p.group) * w->n_thread : 0;
     p.per_round = items / p.n_kv;
     *out = p;
-    return w->n_thread > 1 && p.n_kv % w->n_thread && p.end - p.first > 1 && p.per_round > 0;
+    return a->top <= 0 && w->n_thread > 1 && p.n_kv % w->n_thread && p.end - p.first > 1 && p.per_round > 0;
 }
 
 /* The part of a head for span `span` of a round. */
@@ -172,6 +172,8 @@ static attend_args args_of(const worker *w, const op *o, const part *p) {
                          .alibi_max_bias = o->u.attn.alibi_max_bias,
                          .alibi_scale = o->u.attn.alibi_scale,
                          .sinks = worker_vector(w, o->w),
+                         .top = w->j->e->sparse_v,
+                         .top_raw = w->j->e->sparse_v_raw,
                          .scratch = w->scratch};
 }
 
@@ -328,7 +330,7 @@ static void list_prefetches(worker *w, const op *o) {
     s->n_run = s->run = 0;
     s->done = s->bytes = 0;
     s->twice = false;
-    if (c->n_segment < MIN_PREFETCH_SEQUENCES || o->u.attn.window > 0)
+    if (c->n_segment < MIN_PREFETCH_SEQUENCES || o->u.attn.window > 0 || w->j->e->sparse_v > 0)
         return;
     int64_t item = 0;
     for (int i = 0; i < c->n_segment; i++) {

@@ -28,6 +28,8 @@ static nib_status cpu_open(const backend_setup *s, backend **out, nib_error *err
     c->base = (backend){.kind = &backend_cpu, .device = device_host()};
     c->setup = *s;
     c->exec = (executor){.layout = s->layout,
+                         .sparse_v = s->sparse_v,
+                         .sparse_v_raw = s->sparse_v_raw,
                          .threads = s->threads,
                          .kernels = kernels,
                          .ws = &c->ws,
@@ -55,8 +57,11 @@ static nib_status cpu_open(const backend_setup *s, backend **out, nib_error *err
 /* ---- rows ---- */
 
 static workspace_use use_of(const backend_setup *s) {
-    return (workspace_use){
-        .norms = !s->fuse, .residuals = s->a16, .sliced = s->sliced, .k_chunk = s->k_chunk};
+    return (workspace_use){.norms = !s->fuse,
+                           .residuals = s->a16,
+                           .sliced = s->sliced,
+                           .k_chunk = s->k_chunk,
+                           .n_top = s->sparse_v > 0 ? s->n_ctx : 0};
 }
 
 static uint64_t cpu_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,
@@ -266,6 +271,7 @@ const backend_kind backend_cpu = {
     .name = "cpu",
     .slides = true,
     .has_disk = true,
+    .has_sparse_v = true,
     .open = cpu_open,
     .close = cpu_close,
     .row_bytes = cpu_row_bytes,

@@ -33,6 +33,8 @@ typedef struct executor {
     const uint8_t *act_bits; /* [n_block]: 4, 8 or 16, bits of the activations for a block's packed weights */
     bool fuse;               /* execute the programs' rewrites (op.fuse); the answers are the same */
     bool sliced;             /* float weights by slices (linear_args.sliced) */
+    float sparse_v;          /* attend_args.top */
+    bool sparse_v_raw;
     const residual_use *residuals; /* NULL: none */
     shortlist *best;               /* state of OP_SHORTLIST; NULL: the model has no such op */
     struct from_disk *on_disk;     /* layers whose keys and values are on a disk */

@@ -48,6 +48,7 @@ typedef struct workspace_use {
     bool residuals;  /* 16-bit activations: every row has a second row of codes */
     bool sliced;     /* products with float weights may use bf16 tiles, which need scratch */
     int64_t k_chunk; /* channels of each 1,024 that get residuals (exec/residuals.h); 0: none */
+    int64_t n_top;   /* positions that attention chooses values from; 0: it reads all */
 } workspace_use;
 
 typedef struct workspace {

@@ -20,6 +20,7 @@
 #define NIB_KERNELS_LANES_ATTEND_H
 
 #include "kernels/lanes/attend_block.h"
+#include "kernels/lanes/attend_top.h"
 
 /* Computes positions [lo, hi) of one span. own: the first position of the pairs' own block. In a quantized
  * cache the pairs' own block is read in f16, and the blocks before it as codes. */
@@ -157,10 +158,37 @@ static void open_group(attend_group *g, const attend_args *a) {
     g->wide = g->value_scales + 2 * kv_scale_count(a->kv.d_head);
 }
 
+/* With attend_args.top. */
+static void attend_some(const attend_args *a, int64_t h0, int64_t h1, int64_t r0, int64_t r1) {
+    const int64_t per_kv = a->n_head / a->kv.n_kv_head, d_head = a->kv.d_head;
+    float *all = (float *)(void *)((uint8_t *)a->scratch + attend_scratch_bytes(d_head));
+    attend_group g;
+    int64_t lo, hi;
+    open_group(&g, a);
+    for (int64_t r = r0; r < r1; r++)
+        for (int64_t h = h0; h < h1; h += g.n_pair) {
+            g.kv_head = h / per_kv;
+            g.n_pair = (int)NUM_MIN(NUM_MIN(h1, (g.kv_head + 1) * per_kv) - h, (int64_t)ATTEND_TOP_PAIRS);
+            for (int i = 0; i < g.n_pair; i++) {
+                g.pair[i].row = r;
+                g.pair[i].head = h + i;
+            }
+            begin_group(&g, &lo, &hi);
+            attend_top(&g, all, lo, hi);
+            for (int i = 0; i < g.n_pair; i++)
+                finish(a, h + i, g.pair[i].max, g.pair[i].sum, g.out + i * g.d_pad,
+                       a->out + (r * a->n_head + h + i) * d_head);
+        }
+}
+
 static void op_attend(const attend_args *a, int64_t h0, int64_t h1, int64_t r0, int64_t r1) {
     const int64_t per_kv = a->n_head / a->kv.n_kv_head;
     const bool coded = kv_is_coded(a->kv.type);
     attend_group g;
+    if (a->top > 0) {
+        attend_some(a, h0, h1, r0, r1);
+        return;
+    }
     open_group(&g, a);
     for (int64_t h = h0; h < h1;) {
         g.kv_head = h / per_kv;
