@@ -1,5 +1,4 @@
-/* GLM-4.5 to 4.7: dense layers first, then mixtures with a shared expert. A last layer that predicts later
- * tokens is not used. */
+/* GLM-4.5 to 4.7: dense layers first, then mixtures with a shared expert. */
 #include "model/arch.h"
 
 const arch_desc arch_glm4_moe = {
@@ -20,7 +19,7 @@ const arch_desc arch_glm4_moe = {
         {SLOT_ROUTER, "model.layers.%d.mlp.gate"},
         {SLOT_CHOICE_BIAS, "model.layers.%d.mlp.gate.e_score_correction_bias"},
         ARCH_EXPERTS("model.layers.%d.mlp."), ARCH_SHARED_EXPERT("model.layers.%d.mlp.shared_experts."),
-        ARCH_LLAMA_HEAD),
+        ARCH_LLAMA_HEAD, ARCH_AHEAD),
     .keys = ARCH_KEYS(
         {HP_rope_part, .flags = K_DEFAULT, .value = 0.5},
         {HP_expert_score, .flags = K_DEFAULT | K_DEFAULT_GGUF, .value = SCORE_SIGMOID},

@@ -54,18 +54,22 @@ static void print_tensors(const json_t *tensors) {
 }
 
 static void print_text(const cli_args *args, const json_t *d) {
-    const uint64_t params = field_bytes(d, "params"), bytes = field_bytes(d, "bytes");
+    const uint64_t params = field_bytes(d, "params"), ahead = field_bytes(d, "ahead_params"),
+                   bytes = field_bytes(d, "bytes");
     const json_t *tensors = json_object_get(d, "tensors");
     char size[32];
     printf("%s\n", field_text(d, "name"));
     printf("  architecture   %s (%s)\n", field_text(d, "arch"),
            strcmp(field_text(d, "container"), "gguf") ? "safetensors" : "GGUF");
     printf("  parameters     %.1f M in %s, %.2f bits each\n", (double)params / 1e6,
-           num_format_size(bytes, size), (double)bytes * 8 / (double)NUM_MAX(params, (uint64_t)1));
+           num_format_size(bytes, size), (double)bytes * 8 / (double)NUM_MAX(params + ahead, (uint64_t)1));
     if (field_int(d, "n_expert") > 0)
         printf("  experts        %lld of %lld in a mixture for each token: %.1f M parameters are active\n",
                field_int(d, "n_expert_used"), field_int(d, "n_expert"),
                (double)field_bytes(d, "active_params") / 1e6);
+    if (ahead > 0)
+        printf("  speculation    a head of %.1f M parameters predicts later tokens (--draft-model mtp)\n",
+               (double)ahead / 1e6);
     printf("  layers         %lld\n", field_int(d, "n_layer"));
     printf("  width          %lld, feed-forward %lld\n", field_int(d, "d_model"), field_int(d, "d_ff"));
     printf("  heads          %lld query, %lld key/value, %lld wide\n", field_int(d, "n_head"),

@@ -1,8 +1,10 @@
-/* draft.c - the draft model of --draft-model. It keeps its file's formats and is all in memory: streamed from
- * disk, it would be too slow to help. */
+/* draft.c - the draft model of --draft-model, or the model's own head that predicts later tokens. It keeps
+ * its file's formats and is all in memory: streamed from disk, it would be too slow to help. */
 #include "cli/cli.h"
 
 #include "base/num.h"
+
+#include <string.h>
 
 /* A draft model without --draft-max gets the default. */
 int64_t cli_draft_max(const cli_args *args) {
@@ -34,7 +36,12 @@ int cli_open_draft(const cli_args *args, const nib_engine_options *options, nib_
     o.residual = NULL;
     o.devices = o.hosts = NULL; /* proposals are made where tokens are drawn */
     o.split = NIB_SPLIT_LAYER;
-    if (nib_engine_open(args->draft_model, &o, draft, &err))
+    o.ahead = !strcmp(args->draft_model, "mtp");
+    if (o.ahead) { /* one layer: codes would save little, and their blocks cannot be written again */
+        o.kv_type = 0;
+        o.kv_layers = NULL;
+    }
+    if (nib_engine_open(o.ahead ? args->model : args->draft_model, &o, draft, &err))
         return cli_fail(&err);
     *n_byte = bytes_to_come(*draft);
     return 0;

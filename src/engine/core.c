@@ -105,7 +105,11 @@ static nib_status check_ops(engine_core *e, nib_error *err) {
 static nib_status open_model(engine_core *e, const container_visitor *vocabulary, nib_error *err) {
     if (e->requested.vocab_only)
         return container_open_headers(e->path, &e->log, vocabulary, &e->container, err);
-    NIB_TRY(model_open_share(e->path, &e->log, vocabulary, e->kind->no_integer_zeros, e->share, &e->m, err));
+    if (e->requested.ahead)
+        NIB_TRY(model_open_ahead(e->path, &e->log, vocabulary, e->kind->no_integer_zeros, &e->m, err));
+    else
+        NIB_TRY(
+            model_open_share(e->path, &e->log, vocabulary, e->kind->no_integer_zeros, e->share, &e->m, err));
     e->container = model_files(e->m);
     model_set_stage(e->m, e->stage_first, e->stage_end);
     return check_ops(e, err);

@@ -46,11 +46,18 @@ nib_status sessions_on_disk(const engine_core *e, kv_formats kv, int64_t n_ctx, 
     return kv_tables_on_disk(e->layout, kv, e->resolved.n_session * kv_table_pages(kv, n_ctx), bytes, err);
 }
 
+/* What a head that predicts later tokens reads: a row for each of a pass, and two for each sequence
+ * (session/draft_model.c). */
+static uint64_t state_bytes(const engine_core *e) {
+    const int64_t n = e->resolved.n_batch + 2 * e->resolved.n_sequence;
+    return model_is_ahead(e->m) ? (uint64_t)(n * model_hparams(e->m)->d_model) * sizeof(float) : 0;
+}
+
 nib_status sessions_bytes(const engine_core *e, kv_formats kv, int64_t n_ctx, uint64_t *bytes,
                           nib_error *err) {
     const uint64_t n = (uint64_t)e->resolved.n_sequence;
     NIB_TRY(sessions_cache_bytes(e, kv, n_ctx, bytes, err));
-    if (!num_add_u64(*bytes, n * sessions_tables(e, n_ctx) + sessions_sampling(e), bytes))
+    if (!num_add_u64(*bytes, n * sessions_tables(e, n_ctx) + sessions_sampling(e) + state_bytes(e), bytes))
         return nib_fail(err, NIB_E_NOFIT, "%d sequences of %lld positions overflow 64 bits", (int)n,
                         (long long)n_ctx);
     return NIB_OK;

@@ -73,19 +73,44 @@ static nib_status do_visit(const loop *l, const visit *v, const visits *rest, ni
     return status == NIB_OK && head && (p->rows || p->n_best) ? give_logits(l, v, err) : status;
 }
 
+static nib_status write_input(const loop *l, nib_error *err) {
+    const pass *p = l->p;
+    backend *by = l->s->backend;
+    for (int i = 0; i < p->n_segment && p->input; i++)
+        NIB_TRY(
+            by->kind->write_stream(by, p->segments[i].row, p->segments[i].n_row, p->input(p->user, i), err));
+    return NIB_OK;
+}
+
+static nib_status give_output(const loop *l, nib_error *err) {
+    const pass *p = l->p;
+    backend *by = l->s->backend;
+    for (int i = 0; i < p->n_segment; i++) {
+        const float *x;
+        NIB_TRY(by->kind->read_stream(by, p->segments[i].row, p->segments[i].n_row, &x, err));
+        p->output(p->user, i, x);
+    }
+    return NIB_OK;
+}
+
 static nib_status steps(const loop *l, visits list, nib_error *err) {
     int at = -1; /* the block of the previous visit */
-    nib_status status = NIB_OK;
+    bool gives = l->p->output;
+    nib_status status = write_input(l, err);
     visit v;
     while (status == NIB_OK && visits_next(&list, &v)) {
         status = cancel_check(&l->cancel, err);
+        if (status == NIB_OK && gives && is_head(l, v.block)) {
+            status = give_output(l, err);
+            gives = false;
+        }
         if (status == NIB_OK && v.block != at && l->p->enter)
             status = l->p->enter(l->p->user, v.block, l->s->backend, err);
         at = v.block;
         if (status == NIB_OK)
             status = do_visit(l, &v, &list, err);
     }
-    return status;
+    return status == NIB_OK && gives ? give_output(l, err) : status;
 }
 
 static visits visits_of(const stepper *s, const pass *p) {
@@ -106,7 +131,8 @@ static visits visits_of(const stepper *s, const pass *p) {
                               : n_head  ? n_head
                                         : p->n_head,
                     /* streamed pages are read once for all rows of a block */
-                    .whole = looked_at || pager_streams(s->pager) || (s->links && s->links->whole),
+                    .whole =
+                        looked_at || p->output || pager_streams(s->pager) || (s->links && s->links->whole),
                     .apart = looked_at || p->apart,
                     .by_role = s->backend->by_role,
                     .cut = s->backend->cut,
@@ -125,7 +151,8 @@ static nib_status run_stage(const loop *l, const visits *list, nib_error *err) {
 
 /* Nothing but a pass's rows and results crosses a pipeline. */
 static nib_status check_stage(const pass *p, nib_error *err) {
-    if (p->probe || p->change || p->enter || p->first_block || p->end_block || p->processor)
+    if (p->probe || p->change || p->enter || p->input || p->output || p->first_block || p->end_block ||
+        p->processor)
         return nib_fail(err, NIB_E_USAGE, "several devices do not measure: expected one process");
     return NIB_OK;
 }
@@ -155,8 +182,8 @@ static nib_status run_rows(stepper *s, const pass *p, nib_error *err) {
                               .n_segment = p->n_segment,
                               .n_head = list->n_head,
                               .logits = p->logits,
-                              .plain = !p->probe && !p->change && !p->enter && !p->hidden && !p->apart &&
-                                       p->first_block == 0 && p->end_block == 0 &&
+                              .plain = !p->probe && !p->change && !p->enter && !p->input && !p->output &&
+                                       !p->hidden && !p->apart && p->first_block == 0 && p->end_block == 0 &&
                                        (!l->s->links || l->s->links->shares),
                               .n_best = p->n_best,
                               .processor = p->processor,

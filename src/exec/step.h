@@ -96,7 +96,13 @@ typedef struct pass {
     /* Called before a block's first visit; it may read and write the residual stream of all rows. NULL:
      * none. */
     nib_status (*enter)(void *user, int block, backend *by, nib_error *err);
-    void *user;         /* argument of rows, best and enter */
+    /* The residual stream before the first block: rows [n_row, width of REG_X] of a segment, valid until the
+     * next call. NULL: the first block makes it. */
+    const float *(*input)(void *user, int segment);
+    /* Receives it after the last layer, rows of a segment as above; all of them go through all layers then.
+     * NULL: none. */
+    void (*output)(void *user, int segment, const float *x);
+    void *user;         /* argument of rows, best, enter, input and output */
     const probe *probe; /* NULL: none */
     /* Receives the hidden states of the head's rows, and no logits are computed; NULL: none. The caller has
      * checked that the back end supports it. */

@@ -263,13 +263,21 @@ extern const arch_desc *const arch_registry[];
         {SLOT_UP_EXPS, .gguf = "blk.%d.ffn_up_exps|blk.%d.ffn_up.%d"}, {                                     \
         SLOT_DOWN_EXPS, .gguf = "blk.%d.ffn_down_exps|blk.%d.ffn_down.%d"                                    \
     }
+/* The head that predicts later tokens, a layer after the others (model/ahead.c). */
+#define ARCH_AHEAD                                                                                           \
+    {SLOT_AHEAD_EMBED, "model.layers.%d.embed_tokens", T_OPTIONAL},                                          \
+        {SLOT_AHEAD_EMBED_NORM, "model.layers.%d.enorm"}, {SLOT_AHEAD_STATE_NORM, "model.layers.%d.hnorm"},  \
+        {SLOT_AHEAD_IN, "model.layers.%d.eh_proj"},                                                          \
+        {SLOT_AHEAD_OUT_NORM, "model.layers.%d.shared_head.norm", T_OPTIONAL}, {                             \
+        SLOT_AHEAD_HEAD, "model.layers.%d.shared_head.head", T_OPTIONAL                                      \
+    }
 /* Layers of DeepSeek V2 and V3: latent attention; dense layers, then mixtures with a shared expert. */
 #define ARCH_DEEPSEEK                                                                                        \
     ARCH_LLAMA_EMBED, ARCH_LLAMA_NORMS, ARCH_LATENT_ATTENTION, ARCH_LLAMA_MLP,                               \
         {SLOT_ROUTER, "model.layers.%d.mlp.gate"},                                                           \
         {SLOT_CHOICE_BIAS, "model.layers.%d.mlp.gate.e_score_correction_bias", T_OPTIONAL},                  \
         ARCH_EXPERTS("model.layers.%d.mlp."), ARCH_SHARED_EXPERT("model.layers.%d.mlp.shared_experts."),     \
-        ARCH_LLAMA_HEAD
+        ARCH_LLAMA_HEAD, ARCH_AHEAD
 /* LFM2, with and without experts. */
 #define ARCH_LFM2                                                                                            \
     ARCH_LLAMA_EMBED, {SLOT_ATTN_NORM, "model.layers.%d.operator_norm"},                                     \

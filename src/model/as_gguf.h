@@ -17,7 +17,10 @@ typedef struct gguf_tensor {
     container_tensor as; /* name, type, shape and bytes in that file; file -1: it has no place yet. A tensor
                             that is copied as it is has its place in the model's own file */
     int block, w;        /* the first weight that uses it: its block and index; -1: none */
-    type_id from;        /* the type of the pieces; differs from as.type for vectors only */
+    const block *ahead;  /* if none does: a block of the head that predicts later tokens (model_ahead), which
+                            uses it as weight ahead_w; NULL: none */
+    int ahead_w;
+    type_id from;               /* the type of the pieces; differs from as.type for vectors only */
     const weight_piece *pieces; /* rows, one under the other; a vector's elements */
     int n_piece;
     bool vector;     /* the pieces give elements: of a vector, or of the biases of all experts */
@@ -47,6 +50,8 @@ nib_status gguf_tensors_open(const model *m, gguf_tensors *out, nib_error *err);
 size_t gguf_tensors_narrow(gguf_tensors *t);
 /* Whether it has rows of the weight's own tensors. */
 bool gguf_tensor_is_of(const gguf_tensor *t, const weight *of);
+/* Leaves out the head that predicts later tokens: of the tensors, and of the model. False: there is none. */
+bool gguf_tensors_drop_ahead(gguf_tensors *t, model *m);
 void gguf_tensors_close(gguf_tensors *t); /* zeroed is fine */
 
 /* Writes the configuration as metadata, without the vocabulary. NIB_E_MODEL: a GGUF file of this family

@@ -54,7 +54,7 @@ static slot_id slot_of(const char *name, bool *bias) {
 /* A pattern may list several names: in Falcon a second norm changes the name of the first. */
 static const char *spell(naming *n, const char *list, const char *suffix, bool last) {
     char one[128] = "", all[160];
-    const int layer = model_block(n->m, n->block)->layer;
+    const int layer = n->m->first_layer + NUM_MAX(model_block(n->m, n->block)->layer, 0);
     while (list_next(&list, one, sizeof one) && last && *list != '\0')
         continue;
     const char *percent = strstr(one, "%d");
@@ -483,6 +483,8 @@ static nib_status put_weight(naming *n, int w, nib_error *err) {
     const slot_id slot = slot_of(b->weights[w].name, &bias);
     if (b->weights[w].shared_block >= 0)
         return NIB_OK;
+    if (n->m->ahead && (slot == SLOT_EMBED || slot == SLOT_OUT_NORM || slot == SLOT_HEAD))
+        return NIB_OK; /* the model's own */
     if ((slot == SLOT_PLE_IN || slot == SLOT_PLE_IN_NORM) && b->layer > 0)
         return NIB_OK; /* the first layer has added it for all */
     const slot_id whole = slot == SLOT_PLE_IN ? slot : whole_of(b, slot);
@@ -572,6 +574,18 @@ static void note_use(naming *n, int b, int w) {
     }
 }
 
+static void note_ahead(naming *n, int b, int w) {
+    const block *at = model_block(n->m->next, b);
+    const container_tensor *first = container_tensor_at(model_container(n->m), 0);
+    for (int p = 0; p < at->weights[w].n_piece && at->weights[w].shared_block < 0; p++) {
+        gguf_tensor *t = &n->out->all[at->weights[w].pieces[p].tensor - first];
+        if (t->block < 0 && t->ahead == NULL) {
+            t->ahead = at;
+            t->ahead_w = w;
+        }
+    }
+}
+
 static nib_status put_own(naming *n, nib_error *err) {
     const container *c = model_container(n->m);
     for (size_t i = 0; i < container_n_tensor(c); i++) {
@@ -593,16 +607,42 @@ static nib_status put_own(naming *n, nib_error *err) {
     for (int b = 0; b < model_n_block(n->m); b++)
         for (int w = 0; w < model_block(n->m, b)->n_weight; w++)
             note_use(n, b, w);
+    for (int b = 0; n->m->next != NULL && b < model_n_block(n->m->next); b++)
+        for (int w = 0; w < model_block(n->m->next, b)->n_weight; w++)
+            note_ahead(n, b, w);
+    return NIB_OK;
+}
+
+static nib_status put_blocks(naming *n, nib_error *err) {
+    for (n->block = 0; n->block < model_n_block(n->m); n->block++)
+        for (int w = 0; w < model_block(n->m, n->block)->n_weight; w++)
+            NIB_TRY(put_weight(n, w, err));
+    n->block = -1;
+    return NIB_OK;
+}
+
+/* The tensors of the head that predicts later tokens. */
+static nib_status put_ahead(naming *n, nib_error *err) {
+    const size_t first = n->out->n;
+    naming head = *n;
+    head.m = n->m->next;
+    NIB_TRY(put_blocks(&head, err));
+    n->cap = head.cap;
+    for (size_t i = first; i < n->out->n; i++) {
+        gguf_tensor *t = &n->out->all[i];
+        t->ahead = model_block(head.m, t->block);
+        t->ahead_w = t->w;
+        t->block = t->w = -1;
+    }
     return NIB_OK;
 }
 
 static nib_status put_all(naming *n, nib_error *err) {
     if (n->m->gguf_arch != NULL)
         return put_own(n, err);
-    for (n->block = 0; n->block < model_n_block(n->m); n->block++)
-        for (int w = 0; w < model_block(n->m, n->block)->n_weight; w++)
-            NIB_TRY(put_weight(n, w, err));
-    n->block = -1;
+    NIB_TRY(put_blocks(n, err));
+    if (n->m->next != NULL)
+        NIB_TRY(put_ahead(n, err));
     NIB_TRY(put_scales(n, err));
     return put_factors(n, err);
 }
@@ -645,6 +685,18 @@ bool gguf_tensor_is_of(const gguf_tensor *t, const weight *of) {
             if (t->pieces[i].tensor == of->pieces[k].tensor)
                 return true;
     return false;
+}
+
+bool gguf_tensors_drop_ahead(gguf_tensors *t, model *m) {
+    size_t n = 0;
+    if (m->next == NULL)
+        return false;
+    for (size_t i = 0; i < t->n; i++)
+        if (t->all[i].ahead == NULL)
+            t->all[n++] = t->all[i];
+    t->n = n;
+    model_drop_ahead(m);
+    return true;
 }
 
 void gguf_tensors_close(gguf_tensors *t) {

@@ -62,6 +62,11 @@ typedef struct row_runs {
 nib_status bind_rows(binder *b, slot_id whole, slot_id part, int64_t n_all, int64_t k, const row_runs *runs,
                      int n, nib_error *err);
 
+/* ---- ahead.c ---- */
+nib_status bind_ahead_in(binder *b, nib_error *err);
+/* Binds the norm and the head that such a model has of its own, as SLOT_OUT_NORM and SLOT_HEAD. */
+nib_status bind_ahead_out(binder *b, nib_error *err);
+
 /* ---- latent.c ---- */
 nib_status bind_latent_attention(binder *b, nib_error *err);
 /* Compressed attention, without its sinks. */

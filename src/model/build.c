@@ -132,6 +132,10 @@ static void layer_program(builder *p, int layer) {
 
 static void embed_program(builder *p) {
     const hparams *hp = &p->m->cfg.hp;
+    if (p->m->ahead) {
+        build_ahead_in(p);
+        return;
+    }
     const weight *w = &p->b->weights[p->b->slot[SLOT_EMBED].w];
     reg to = builder_has(p, SLOT_EMBED_IN) || hp->n_stream > 1 ? REG_E : REG_X;
     op *o = emit(p, OP_EMBED, to, REG_NONE, w->k, 0);

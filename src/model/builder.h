@@ -50,6 +50,8 @@ void build_compressed_attention(builder *p, int layer, reg in);
 void build_mixer(builder *p, reg in);                   /* build_mixer.c */
 void build_feed_forward(builder *p, int layer, reg in); /* build_ffn.c */
 
+void build_ahead_in(builder *p); /* ahead.c */
+
 /* ---- build_streams.c: a residual of several streams ---- */
 /* A layer between AltUp's prediction and correction (arXiv 2301.13310; Gemma 3n). */
 void build_altup_layer(builder *p, int layer);

@@ -381,6 +381,8 @@ bool config_gguf_key(const arch_desc *arch, hp_id field, const hparams *hp, cons
     *value = *kind == 'b'   ? (double)*(const bool *)at
              : *kind == 'i' ? (double)*(const int64_t *)(const void *)at
                             : *(const double *)(const void *)at;
+    if (field == HP_n_layer) /* GGUF counts the heads that predict later tokens too */
+        *value += (double)hp->n_nextn;
     if (field == HP_embed_scale && (arch->flags & A_EMBED_SQRT))
         *value /= sqrt((double)hp->d_model);
     if (says_nothing(field, *value, hp) || (*kind == 'b' && *value == 0 && row == NULL))
@@ -431,7 +433,7 @@ static void derive_experts(const config_source *s, hparams *hp) {
         hp->expert_scale = 1;
     if (hp->n_nextn < hp->n_layer) /* GGUF counts the layers of multi-token prediction too */
         hp->n_layer -= hp->n_nextn;
-    hp->n_nextn = 0;
+    hp->n_nextn = config_has_ahead(s, hp->n_layer);
 }
 
 /* With rows of low rank a head has a plain part and a rotated part, and keys of its own. GGUF files of the

@@ -23,7 +23,10 @@ struct model {
     int n_site;                 /* inputs of products (sites.h) in the blocks made so far */
     int stage_first, stage_end; /* stage.h; end 0: there is none */
     model_share share;
-    bool wide; /* formats without integer zeros (pack_widen) */
+    bool wide;       /* formats without integer zeros (pack_widen) */
+    bool ahead;      /* this is the head that predicts later tokens (ahead.c) */
+    int first_layer; /* number of its layer in the names of tensors; else 0 */
+    model *next;     /* this model's head, which shares the container; NULL: none */
 };
 
 enum { BLOCK_MAX_WEIGHT = 64 };
@@ -59,6 +62,9 @@ void share_advice(bound *b); /* makes weight.n8 that of the share's inputs */
 
 /* Reports the tensors that no weight uses: in a layer they are an error, elsewhere a log line. */
 nib_status tensors_check_unused(const model *m, const logger *log, nib_error *err);
+
+/* Closes the head that predicts later tokens, if there is one. */
+void model_drop_ahead(model *m);
 
 /* Turns the bound weights into ops, at most PROGRAM_MAX_OP; returns how many. */
 int build_program(model *m, block_part part, int layer, const bound *b, op *ops);

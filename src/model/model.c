@@ -279,29 +279,73 @@ static void tell_wide(const model *m, const logger *log) {
                  n, first->name);
 }
 
+static model *new_model(bool wide, nib_error *err) {
+    model *m = mem_calloc(1, sizeof *m);
+    if (m == NULL) {
+        nib_fail_nomem(err, sizeof *m, "a model");
+        return NULL;
+    }
+    arena_init(&m->mem);
+    m->wide = wide;
+    m->n_reg = REG_OWN;
+    return m;
+}
+
 static nib_status read_model(model *m, const logger *log, nib_error *err) {
     NIB_TRY(find_name(m, err));
     NIB_TRY(container_get_kind(m->c) == CONTAINER_GGUF ? find_gguf_arch(m, err) : find_hf_arch(m, err));
     const config_source source = {m->c, m->arch, m->gguf_arch, &m->mem};
     NIB_TRY(config_read(&source, &m->cfg, err));
+    if (m->ahead) {
+        m->first_layer = (int)m->cfg.hp.n_layer;
+        config_take_ahead(&m->cfg);
+    }
     NIB_TRY(make_blocks(m, err));
-    NIB_TRY(sites_check_advice(m, err));
+    if (!m->ahead)
+        NIB_TRY(sites_check_advice(m, err));
     tell_wide(m, log);
-    return tensors_check_unused(m, log, err);
+    return NIB_OK;
+}
+
+/* Reads the head that predicts later tokens. A model whose head cannot be computed runs without it. */
+static nib_status read_ahead(model *m, const logger *log, nib_error *err) {
+    nib_error why = {0};
+    if (m->cfg.hp.n_nextn == 0 || m->share.n > 1)
+        return NIB_OK;
+    model *next = new_model(m->wide, err);
+    if (next == NULL)
+        return NIB_E_NOMEM;
+    next->c = m->c;
+    next->ahead = true;
+    nib_status status = read_model(next, log, &why);
+    if (status == NIB_OK)
+        status = tensors_check_unused(next, log, &why);
+    if (status == NIB_OK) {
+        m->next = next;
+        return NIB_OK;
+    }
+    next->c = NULL;
+    model_close(next);
+    if (status == NIB_E_NOMEM)
+        return nib_fail_nomem(err, 0, "the head that predicts later tokens");
+    m->cfg.hp.n_nextn = 0;
+    log_line(log, "the head that predicts later tokens is not used: %s", why.message);
+    return NIB_OK;
 }
 
 nib_status model_open_share(const char *path, const logger *log, const container_visitor *vocabulary,
                             bool wide, model_share share, model **out, nib_error *err) {
-    model *m = mem_calloc(1, sizeof *m);
+    model *m = new_model(wide, err);
     if (m == NULL)
-        return nib_fail_nomem(err, sizeof *m, "a model");
-    arena_init(&m->mem);
+        return NIB_E_NOMEM;
     m->share = share;
-    m->wide = wide;
-    m->n_reg = REG_OWN;
     nib_status status = container_open_headers(path, log, vocabulary, &m->c, err);
     if (status == NIB_OK) {
         status = read_model(m, log, err);
+        if (status == NIB_OK)
+            status = read_ahead(m, log, err);
+        if (status == NIB_OK)
+            status = tensors_check_unused(m, log, err);
         if (status != NIB_OK)
             nib_fail_prefix(err, status, path);
     }
@@ -318,13 +362,37 @@ nib_status model_open_headers(const char *path, const logger *log, const contain
     return model_open_share(path, log, vocabulary, wide, (model_share){0}, out, err);
 }
 
+nib_status model_open_ahead(const char *path, const logger *log, const container_visitor *vocabulary,
+                            bool wide, model **out, nib_error *err) {
+    model *m = NULL;
+    NIB_TRY(model_open_headers(path, log, vocabulary, wide, &m, err));
+    *out = m->next;
+    if (m->next == NULL)
+        nib_fail(err, NIB_E_USAGE, "%s: expected a model with a head that predicts later tokens, found none",
+                 path);
+    else
+        m->c = NULL; /* now the head's */
+    m->next = NULL;
+    model_close(m);
+    return *out != NULL ? NIB_OK : NIB_E_USAGE;
+}
+
 nib_status model_open(const char *path, const logger *log, model **out, nib_error *err) {
     return model_open_headers(path, log, NULL, false, out, err);
+}
+
+void model_drop_ahead(model *m) {
+    if (m->next != NULL)
+        m->next->c = NULL; /* the model's */
+    model_close(m->next);
+    m->next = NULL;
+    m->cfg.hp.n_nextn = 0;
 }
 
 void model_close(model *m) {
     if (m == NULL)
         return;
+    model_drop_ahead(m);
     container_close(m->c);
     arena_deinit(&m->mem);
     mem_free(m);
@@ -342,6 +410,14 @@ const char *model_name(const model *m) {
 
 const hparams *model_hparams(const model *m) {
     return &m->cfg.hp;
+}
+
+const model *model_ahead(const model *m) {
+    return m->next;
+}
+
+bool model_is_ahead(const model *m) {
+    return m->ahead;
 }
 
 const container *model_container(const model *m) {
@@ -387,7 +463,8 @@ uint64_t model_state_bytes(const model *m) {
 }
 
 uint64_t model_heap_bytes(const model *m) {
-    return sizeof *m + m->mem.bytes + container_heap_bytes(m->c);
+    const uint64_t own = sizeof *m + m->mem.bytes;
+    return m->next != NULL ? own + model_heap_bytes(m->next) : own + container_heap_bytes(m->c);
 }
 
 uint64_t model_n_param(const model *m) {

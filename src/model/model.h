@@ -101,11 +101,18 @@ typedef struct model_share {
 } model_share;
 nib_status model_open_share(const char *path, const logger *log, const container_visitor *vocabulary,
                             bool wide, model_share share, model **out, nib_error *err);
+/* Opens the head that predicts later tokens alone (model_ahead). NIB_E_USAGE: the model has none. */
+nib_status model_open_ahead(const char *path, const logger *log, const container_visitor *vocabulary,
+                            bool wide, model **out, nib_error *err);
 void model_close(model *m); /* NULL is fine */
 
 const char *model_arch(const model *m); /* the descriptor's name */
 const char *model_name(const model *m);
 const hparams *model_hparams(const model *m);
+/* The head that predicts later tokens, as a model of one layer with the same container; NULL: there is none.
+ * A pass of it gets the states of positions as its residual stream (ahead.c). */
+const model *model_ahead(const model *m);
+bool model_is_ahead(const model *m); /* the model is such a head */
 const container *model_container(const model *m);
 /* The same for the owner of the model, who may free the vocabulary (container_drop_vocab) when a tokenizer
  * has been built from it. Nothing else of a model changes after it was opened. */

@@ -3,6 +3,7 @@
  * split here). */
 #include "model/binder.h"
 
+#include "base/num.h"
 #include "formats/packed_matrix.h"
 
 #include <stdio.h>
@@ -84,6 +85,11 @@ const container_tensor *config_find_hf(const config_source *s, const char *name)
     return t;
 }
 
+/* The number of the binder's layer in names. */
+static int named_layer(const binder *b) {
+    return b->m->first_layer + (b->m->ahead ? NUM_MAX(b->layer, 0) : b->layer);
+}
+
 static const char *row_names(const binder *b, const arch_tensor *row) {
     if (b->m->gguf_arch == NULL)
         return row->hf != NULL ? row->hf : "";
@@ -96,7 +102,7 @@ const container_tensor *bind_find(const binder *b, const arch_tensor *row, int h
         return NULL;
     const char *list = row_names(b, row);
     while (list_next(&list, pattern, sizeof pattern)) {
-        spell(pattern, b->layer, head, suffix, name);
+        spell(pattern, named_layer(b), head, suffix, name);
         const container_tensor *t = b->m->gguf_arch != NULL ? look_up(b, name) : find_hf(b, name);
         if (t != NULL)
             return t;
@@ -115,7 +121,7 @@ nib_status bind_missing(const binder *b, const arch_tensor *row, const char *suf
     char pattern[128] = "", name[BIND_NAME];
     const char *list = row_names(b, row);
     list_next(&list, pattern, sizeof pattern);
-    spell(pattern, b->layer, 0, suffix, name);
+    spell(pattern, named_layer(b), 0, suffix, name);
     return nib_fail(err, NIB_E_MODEL, "tensor %s is missing (%s of %s)", name, slots[row->slot].name,
                     b->m->arch->name);
 }
@@ -583,6 +589,8 @@ static nib_status bind_look_up(binder *b, slot_id slot, int64_t k, nib_error *er
 
 static nib_status bind_embed(binder *b, nib_error *err) {
     const hparams *hp = &b->m->cfg.hp;
+    if (b->m->ahead)
+        return bind_ahead_in(b, err);
     NIB_TRY(bind_linear(b, SLOT_EMBED, hp->n_vocab, hp->d_embed, SLOT_COUNT, 0, err));
     if (hp->d_embed != hp->d_model)
         NIB_TRY(bind_linear(b, SLOT_EMBED_IN, hp->d_model, hp->d_embed, SLOT_COUNT, 0, err));
@@ -605,7 +613,11 @@ static nib_status bind_head(binder *b, const block *embed, nib_error *err) {
     const config *c = &b->m->cfg;
     const hparams *hp = &c->hp;
     NIB_TRY(bind_streams(b, PART_HEAD, err));
-    NIB_TRY(bind_norm(b, SLOT_OUT_NORM, hp->d_model, 1, err));
+    NIB_TRY(bind_ahead_out(b, err));
+    if (b->out->slot[SLOT_HEAD].there)
+        return NIB_OK;
+    if (!b->out->slot[SLOT_OUT_NORM].there)
+        NIB_TRY(bind_norm(b, SLOT_OUT_NORM, hp->d_model, 1, err));
     if (hp->d_embed != hp->d_model)
         NIB_TRY(bind_linear(b, SLOT_EMBED_OUT, hp->d_embed, hp->d_model, SLOT_COUNT, 0, err));
     const arch_tensor *row = bind_row(b, SLOT_HEAD);

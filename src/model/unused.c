@@ -130,7 +130,9 @@ nib_status tensors_check_unused(const model *m, const logger *log, nib_error *er
         if (bsearch(&t->name, used, n_used, sizeof *used, by_address) != NULL || is_harmless(t->name) ||
             t->source)
             continue;
-        int64_t layer = layer_of(m, t->name);
+        int64_t layer = layer_of(m, t->name) - m->first_layer;
+        if (m->ahead ? layer != 0 : m->next != NULL && layer == m->cfg.hp.n_layer)
+            continue; /* of the model, or of its head (ahead.c) */
         if (layer >= 0 && layer < m->cfg.hp.n_layer &&
             (is_of_shared_keys(m, t->name, layer) || is_not_needed(m, t->name)))
             continue;

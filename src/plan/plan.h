@@ -15,7 +15,7 @@ enum {
     PLAN_NAME = 64,        /* the longest name of a model, a block or a limit, with its NUL */
     PLAN_MAX_SLICE = 4,    /* slices of one block: formats times tiers */
     PLAN_NOTE = 256,       /* the longest remark, with its NUL */
-    PLAN_MAX_NOTE = 9,
+    PLAN_MAX_NOTE = 10,
     PLAN_MAX_ALTERNATIVE = 12,
     PLAN_MAX_RESIDUAL = 8 /* kinds of products */
 };

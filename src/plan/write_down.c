@@ -218,7 +218,7 @@ static void write_sequences(const plan_question *q, plan *out) {
 
 void plan_write_notes(const plan_question *q, const plan_decision *d, const plan_outcome *o, plan *out) {
     bool scores = false;
-    char best[48] = "likeliest token";
+    char best[48] = "likeliest token", size[32];
     if (q->n_best > 1)
         snprintf(best, sizeof best, "%d likeliest tokens", q->n_best);
     for (int b = 0; b < q->n_block; b++)
@@ -245,6 +245,11 @@ void plan_write_notes(const plan_question *q, const plan_decision *d, const plan
              "--speed without --quality may lose up to %s nat a token (perplexity times %s); --quality sets "
              "another bound",
              num_text(q->max_loss, 3), num_text(exp(q->max_loss), 3));
+    if (q->ahead_bytes > 0)
+        note(out,
+             "a head that predicts later tokens is not used: --draft-model mtp does, with %s of weights in "
+             "RAM",
+             num_format_size(q->ahead_bytes, size));
     if (!scores && !q->activation)
         note(out, "the layers' importance is not measured: all take 8-bit activations");
     if (out->without_costs)

@@ -130,8 +130,9 @@ static size_t find_tensor(const gguf_tensors *tensors, int owner, int w) {
 void mix_uses(const model *m, const gguf_tensors *tensors, tensor_use *uses) {
     for (size_t i = 0; i < tensors->n; i++) {
         const gguf_tensor *t = &tensors->all[i];
-        const block *b = t->block >= 0 ? model_block(m, t->block) : NULL;
-        uses[i] = (tensor_use){t->block, t->w, b && is_product(b, t->w), b && mix_makes_logits(b, t->w)};
+        const block *b = t->block >= 0 ? model_block(m, t->block) : t->ahead;
+        const int w = t->block >= 0 ? t->w : t->ahead_w;
+        uses[i] = (tensor_use){t->block, b, w, b && is_product(b, w), b && mix_makes_logits(b, w)};
     }
     for (int b = 0; b < model_n_block(m); b++)
         for (int w = 0; w < model_block(m, b)->n_weight; w++) {
@@ -177,11 +178,11 @@ static type_id in_blocks_of_32(type_id type) {
 type_id mix_type(const mix *x, const model *m, const container_tensor *t, const tensor_use *use,
                  bool *fallback) {
     *fallback = false;
-    if (t->n_dim < 2 || use->block < 0 || !type_get(t->type)->dequantize)
+    if (t->n_dim < 2 || !use->at || !type_get(t->type)->dequantize)
         return t->type;
-    const block *b = model_block(m, use->block);
+    const block *b = use->at;
     const weight *w = &b->weights[use->w];
-    const bool looked_up = !strcmp(w->name, "embed");
+    const bool looked_up = !strcmp(w->name, "embed") || !strcmp(w->name, "ahead_embed");
     if (w->vector || w->exact || (!use->product && !looked_up))
         return t->type;
     type_id type = x->base;

@@ -31,7 +31,9 @@ bool mix_makes_logits(const block *b, int w);
 
 /* The first use of a tensor: as weight w of a block. */
 typedef struct tensor_use {
-    int block, w; /* -1: nowhere */
+    int block;       /* -1: in none of the model's */
+    const block *at; /* this block, or one of the head that predicts later tokens; NULL: nowhere */
+    int w;
     bool product; /* a product reads it; else its rows are looked up or added */
     bool head;    /* its product computes the logits */
 } tensor_use;

@@ -107,8 +107,8 @@ double draft_choose(draft *d, const draft_cost *c, int64_t n_min, const draft_pa
     for (int64_t k = 1; k <= max; k++) {
         each *= right;
         expected += each;
-        const double rate =
-            rate_of(p->n_token + expected, draft_cost_of(c, p->n_row + k), p->seconds + (double)k * p->each);
+        const double rate = rate_of(p->n_token + expected, draft_cost_of(c, p->n_row + k),
+                                    p->seconds + (double)NUM_MAX(k - p->n_free, 0) * p->each);
         if (k <= n_min || rate > best) {
             best = NUM_MAX(best, rate);
             best_expected = expected;

@@ -48,7 +48,8 @@ typedef struct draft_pass {
     int64_t n_row;
     double n_token; /* expected tokens that it produces */
     double seconds; /* seconds before it for other sequences' proposals */
-    double each;    /* seconds that each proposal takes before it */
+    double each;    /* seconds that each proposal takes before it, except the first n_free ones */
+    int64_t n_free;
 } draft_pass;
 
 /* Chooses how many of the d->n to compute in such a pass, at least n_min: the number with the most tokens a

@@ -287,6 +287,11 @@ static int64_t write_changes(void *user, int segment_index, int64_t row, logit_c
     return generation_changes(&s->g, s->of.tokens, s->of.n + row + 1, out, how);
 }
 
+static void take_states(void *user, int segment_index, const float *x) {
+    driver *d = user;
+    draft_model_keep(d->draft_model, d->now.order[segment_index], &d->now.segments[segment_index], x);
+}
+
 nib_status driver_start(driver *d, const canceller *cancel, nib_error *err) {
     driver_pass *p = &d->now;
     logit_processor processor = {write_changes, d, 0};
@@ -299,6 +304,7 @@ nib_status driver_start(driver *d, const canceller *cancel, nib_error *err) {
                       .n_best = p->n_best,
                       .best = take_best,
                       .processor = processor.n_max > 0 && !whole ? &processor : NULL,
+                      .output = draft_model_reads_states(d->draft_model) ? take_states : NULL,
                       .user = d,
                       .cancel = cancel};
     NIB_TRY(begin(d, &how, err));
@@ -339,7 +345,9 @@ nib_status driver_finish(driver *d, nib_error *err) {
     }
     advance(d);
     tell_prompts(d);
-    return NIB_OK;
+    return draft_model_reads_states(d->draft_model)
+               ? draft_model_learn(d->draft_model, d->now.order, d->now.n, err)
+               : NIB_OK;
 }
 
 nib_status driver_answer(driver *d, const canceller *cancel, nib_error *err) {

@@ -21,7 +21,7 @@ static int look(driver *d) {
         if (!d->draft_model || to->kind == DRAFT_LONG)
             continue;
         to->kind = DRAFT_MODEL;
-        to->n = draft_model_can(d->draft_model, s->of.n_token, NUM_MIN(n_max, (int64_t)DRAFT_MAX));
+        to->n = draft_model_can(d->draft_model, s, NUM_MIN(n_max, (int64_t)DRAFT_MAX));
         n_ask += to->n > 0;
     }
     return n_ask;
@@ -36,8 +36,9 @@ static void choose(driver *d, double each) {
         to->n = NUM_MIN(to->n, driver_rows_left(d, s));
         p.n_row = d->now.n_row;
         p.each = to->kind == DRAFT_MODEL ? each : 0;
+        p.n_free = to->kind == DRAFT_MODEL ? draft_model_free(d->draft_model) : 0;
         p.n_token += draft_choose(to, &d->cost, d->n_draft_min, &p);
-        p.seconds += p.each * (double)to->n;
+        p.seconds += p.each * (double)NUM_MAX(to->n - p.n_free, 0);
         s->n_row += to->n;
         d->now.n_row += to->n;
         d->now.n_generated += to->n;
@@ -50,6 +51,10 @@ nib_status driver_open_draft(driver *d, nib_engine *with, nib_engine *target, in
         engine_log(target, "no speculation: this model has recurrent layers, whose state cannot drop "
                            "rejected tokens");
         d->n_draft = 0;
+    }
+    if (with && d->on.step->links && d->n_draft > 0 && model_is_ahead(engine_parts_of(with).m)) {
+        engine_log(target, "no head predicts later tokens: several devices compute the model");
+        with = NULL;
     }
     return with && d->n_draft > 0 ? draft_model_open(with, target, n_slot, n_ctx, &d->draft_model, err)
                                   : NIB_OK;

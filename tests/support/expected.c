@@ -43,6 +43,14 @@ void expected_load(const char *path, expected *out) {
     out->n_input = (int)rows;
     out->greedy = tensor(header, data, "greedy", &rows, &cols);
     out->n_greedy = (int)rows;
+    if (json_object_get(header, "ahead")) {
+        out->states = tensor(header, data, "states", &rows, &out->width);
+        out->ahead = tensor(header, data, "ahead", &rows, &cols);
+        out->answer = tensor(header, data, "answer", &rows, &cols);
+        out->n_answer = (int)rows;
+        out->proposed = *(int32_t *)tensor(header, data, "proposed", &rows, &cols);
+        out->accepted = *(int32_t *)tensor(header, data, "accepted", &rows, &cols);
+    }
     json_decref(header);
 }
 

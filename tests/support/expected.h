@@ -11,6 +11,13 @@ typedef struct expected {
     int64_t n_vocab;
     int32_t *greedy; /* [n_greedy]: greedy tokens after the first 16 of input_ids */
     int n_greedy;
+    /* Of a head that predicts later tokens (tools/make-ahead-fixture.py); NULL or 0: there is none. */
+    float *states;   /* [n_input, width] */
+    float *ahead;    /* [n_input - 1, n_vocab] */
+    int32_t *answer; /* [n_answer]: greedy tokens after the first 16, for which the head proposes `proposed`
+                        tokens, and `accepted` right ones */
+    int64_t width;
+    int n_answer, proposed, accepted;
     char *bytes;
 } expected;
 

@@ -124,6 +124,9 @@ static nib_status list_blocks(planning *f, const layout *lay, nib_error *err) {
         return nib_fail_nomem(err, (size_t)n * sizeof *f->blocks, "planning");
     f->q.blocks = f->blocks;
     f->q.n_block = n;
+    const model *ahead = model_ahead(layout_model(lay));
+    for (int b = 0; ahead && b < model_n_block(ahead); b++)
+        f->q.ahead_bytes += model_block(ahead, b)->bytes;
     for (int b = 0; b < n; b++) {
         plan_block_facts *x = &f->blocks[b];
         snprintf(x->name, sizeof x->name, "%s", layout_block(lay, b)->name);
