@@ -7,9 +7,9 @@
 
 size_t attend_scratch_bytes(int64_t d_head) {
     const int64_t each = ATTEND_KV + 2 * num_round_up(d_head, KV_LANES);
-    const int64_t scales = 4 * kv_scale_count(d_head); /* of a block's keys and values */
+    const int64_t codes = 2 * ATTEND_PAIRS * kv_d_pad(d_head) + (1 + KV_LANES) * kv_d_pad(d_head) / KV_GROUP;
     const int64_t wide = ATTEND_KV * d_head + KV_LANES;
-    const int64_t floats = each * ATTEND_PAIRS + d_head * ATTEND_QUERIES + scales + wide;
+    const int64_t floats = each * ATTEND_PAIRS + d_head * ATTEND_QUERIES + codes + wide;
     return (size_t)num_round_up(floats * (int64_t)sizeof(float), 64);
 }
 

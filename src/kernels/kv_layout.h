@@ -100,13 +100,6 @@ static inline int64_t attend_first(const attend_args *a, int64_t position) {
     return a->chunked ? position - position % a->window
                       : (position + 1 > a->window ? position + 1 - a->window : 0);
 }
-/* The keys of a head that a row at `position` reads first, for attend_args.next. NULL: nothing is prefetched,
- * because that only pays with f16, which few rows read at memory's speed. */
-static inline const uint8_t *kv_first_keys(const kv_view *kv, int64_t window, int64_t head,
-                                           int64_t position) {
-    const int64_t first = window > 0 && position + 1 > window ? position + 1 - window : 0;
-    return kv->type == TYPE_F16 ? kv_block_at(kv, false, head, first / KV_BLOCK) : NULL;
-}
 /* A view of the newest positions as an f16 cache. Block b of the sequence is block kv_recent_block(b) in
  * it. */
 static inline kv_view kv_recent(const kv_view *kv) {
@@ -120,6 +113,18 @@ static inline kv_view kv_recent(const kv_view *kv) {
 }
 static inline int64_t kv_recent_block(int64_t page) {
     return page % (KV_WINDOW / KV_BLOCK);
+}
+/* The keys of a head that a row at `position` reads first, for attend_args.next. NULL: nothing is
+ * prefetched. */
+static inline const uint8_t *kv_first_keys(const kv_view *kv, int64_t window, int64_t head,
+                                           int64_t position) {
+    const int64_t first = window > 0 && position + 1 > window ? position + 1 - window : 0;
+    const kv_view recent = kv_recent(kv);
+    if (kv->type == TYPE_F32)
+        return NULL;
+    if (kv_is_coded(kv->type) && first / KV_BLOCK == position / KV_BLOCK)
+        return kv_block_at(&recent, false, head, kv_recent_block(first / KV_BLOCK));
+    return kv_block_at(kv, false, head, first / KV_BLOCK);
 }
 
 #endif

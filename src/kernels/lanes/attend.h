@@ -25,22 +25,27 @@
 /* Computes positions [lo, hi) of one span. own: the first position of the pairs' own block. In a quantized
  * cache the pairs' own block is read in f16, and the blocks before it as codes. */
 static void attend_span(attend_group *g, int64_t lo, int64_t hi, int64_t own) {
+    const kv_view recent = kv_recent(&g->a->kv);
     g->kv = g->a->kv;
     g->is_recent = false;
+    g->then = g->next;
     for (int i = 0; i < g->n_pair; i++) {
         g->pair[i].max = -INFINITY;
         g->pair[i].sum = 0;
     }
     for (int64_t d = 0; d < g->n_pair * g->d_pad; d += LANES)
         v_store(g->out + d, v_zero());
+    if (kv_is_coded(g->kv.type) && hi > own)
+        g->then = kv_block_at(&recent, false, g->kv_head, kv_recent_block(own / KV_BLOCK));
     switch (g->kv.type) {
     case TYPE_F16: attend_blocks_f16(g, lo, hi); return;
     case TYPE_KV8: attend_blocks_8(g, lo, NUM_MIN(hi, own)); break;
     case TYPE_KV4: attend_blocks_4(g, lo, NUM_MIN(hi, own)); break;
     default: attend_blocks_f32(g, lo, hi); return;
     }
-    g->kv = kv_recent(&g->a->kv);
+    g->kv = recent;
     g->is_recent = true;
+    g->then = g->next;
     attend_blocks_f16(g, NUM_MAX(lo, own), hi);
 }
 
@@ -146,6 +151,7 @@ static void attend_run(attend_group *g) {
 /* Sets what does not depend on the pairs. Pairs are not cleared: they are many, and each is set before it is
  * used. */
 static void open_group(attend_group *g, const attend_args *a) {
+    const int64_t n_group = kv_d_pad(a->kv.d_head) / KV_GROUP;
     g->a = a;
     g->d_pad = num_round_up(a->kv.d_head, LANES);
     g->next = NULL;
@@ -153,9 +159,12 @@ static void open_group(attend_group *g, const attend_args *a) {
     g->out = g->scores + ATTEND_PAIRS * ATTEND_KV;
     g->total = g->out + ATTEND_PAIRS * g->d_pad;
     g->q = g->total + ATTEND_PAIRS * g->d_pad;
-    g->key_scales = g->q + ATTEND_QUERIES * a->kv.d_head;
-    g->value_scales = g->key_scales + 2 * kv_scale_count(a->kv.d_head);
-    g->wide = g->value_scales + 2 * kv_scale_count(a->kv.d_head);
+    g->factors = g->q + ATTEND_QUERIES * a->kv.d_head;
+    g->minima = g->factors + 2 * ATTEND_PAIRS * kv_d_pad(a->kv.d_head);
+    g->spread = (int32_t *)(void *)(g->minima + n_group);
+    g->wide = g->minima + n_group + n_group * LANES;
+    for (int64_t i = 0; i < n_group * LANES && kv_is_coded(a->kv.type); i++)
+        g->spread[i] = (int32_t)(i / n_group);
 }
 
 /* With attend_args.top. */

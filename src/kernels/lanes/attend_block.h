@@ -1,13 +1,21 @@
 /* attend_block.h - attention over one block of 64 positions: scores, weights, values. Included by attend.h.
  *
- * In a quantized cache the blocks before a pair's own are widened, x = scale * code + min; its own block is
- * read from the recent positions, in f16. With few pairs, widening is done in registers. With many pairs, the
- * block's keys, and then its values, are converted to floats once, because widening uses the execution ports
- * of the multiplications. The pairs then pass over them in tiles whose accumulators fill the registers.
+ * In a quantized cache the blocks before a pair's own are codes, x = scale * code + min; its own block is
+ * read from the recent positions, in f16. A group shares its scale and min among 32 positions of a key's
+ * channel, or 32 channels of a value, so with queries q and weights p
  *
- * When many sequences decode, each has its own cache, so a group has few pairs, reads f16 once and waits for
- * memory. So loops over f16 prefetch what is read after a block's keys from then on: its values, the next
- * block's keys, and after the last block the next group's keys. They prefetch as many bytes as they read. */
+ *     score of j  = sum_d q_d min_d + sum_d (q_d scale_d) code_jd
+ *     output of d = sum_j p_j min_j + sum_j (p_j scale_j) code_jd
+ *
+ * where the factors in brackets are computed once for 32 codes of a pair. So a code takes its conversion to
+ * a float and one multiplication. With few pairs, codes are converted in registers. With many pairs, the
+ * block's keys, and then its values, are converted once, because that uses the execution ports of the
+ * multiplications. The pairs then pass over them in tiles whose accumulators fill the registers.
+ *
+ * When many sequences decode, each has its own cache, so a group has few pairs, reads its cache once and
+ * waits for memory. So loops over halves and codes prefetch what is read after a block's keys from then on:
+ * its values, the next block's keys, and after the last block the next group's keys. They prefetch as many
+ * bytes as they read. */
 #ifndef NIB_KERNELS_LANES_ATTEND_BLOCK_H
 #define NIB_KERNELS_LANES_ATTEND_BLOCK_H
 
@@ -20,7 +28,8 @@
 
 enum { ATTEND_VECTORS = ATTEND_KV / LANES };
 
-typedef enum kv_kind { KV_IN_F32, KV_IN_F16, KV_IN_8, KV_IN_4 } kv_kind;
+/* What a loop reads. KV_IN_WIDE: codes that have been converted to floats. */
+typedef enum kv_kind { KV_IN_F32, KV_IN_F16, KV_IN_8, KV_IN_4, KV_IN_WIDE } kv_kind;
 
 typedef struct attend_group {
     const attend_args *a;
@@ -42,14 +51,21 @@ typedef struct attend_group {
     float *out;    /* [pairs][d_pad], of the current span */
     float *total;  /* [pairs][d_pad], of the earlier spans */
     float *wide;   /* the block's keys or values as floats, for ATTEND_MANY pairs and more */
+    float *factors; /* codes: [2][pairs][kv_d_pad] q * scale of both halves of the block's positions, later
+                       [pairs][64][groups] p * scale; groups: of 32 channels */
+    float *minima;   /* [groups] the sums of p * min of a pair */
+    int32_t *spread; /* [groups][16]: vector t of [16 positions][groups] has these of 16 weights */
+    float offsets[2][ATTEND_PAIRS]; /* codes: the sums of q * min, likewise */
 
     int64_t p0;                /* first position of the current block */
     const void *keys, *values; /* of the current block, if it is in f16 or f32 */
-    int64_t lead;              /* f16: bytes from what is read to what is prefetched */
-    const void *next;          /* keys that are read after the group's last block; NULL: unknown */
+    int64_t lead;              /* bytes from what is read to what is prefetched */
+    int64_t hi;                /* blocks end here */
+    const void *then;          /* keys that are read after the last of these blocks; NULL: unknown */
+    const void *next;          /* likewise after the group's last block */
     /* of the current block, if it is in codes */
     const uint8_t *key_codes, *value_codes;
-    float *key_scales, *value_scales; /* scales, then minima, in the block's order */
+    const uint16_t *key_scales, *value_scales; /* halves: scales, then minima, in the block's order */
 } attend_group;
 
 /* Number of vectors that are computed at once for np pairs. Each vector of a pair is a chain of dependent
@@ -75,32 +91,40 @@ LANES_INLINE vf kv_load_part(kv_kind kind, const void *base, int64_t at, int n) 
                              : v_load_part((const float *)base + at, n);
 }
 
-/* Component d of the keys of 16 positions: vector v0 + v of the block. Vector v0 begins at element `base` of
- * the block's keys. v0 is even or v is 0. */
-LANES_INLINE vf key_load(const attend_group *g, kv_kind kind, int64_t base, int64_t d, int v0, int v) {
-    const int64_t d_head = g->kv.d_head;
-    if (kind == KV_IN_F16 || kind == KV_IN_F32)
-        return kv_load(kind, g->keys, base + (v * d_head + d) * LANES);
-    const float *scale = g->key_scales + (v0 / 2 + v / 2) * kv_d_pad(d_head) + d;
-    const vf code = kind == KV_IN_8
-                        ? v_load_u8(g->key_codes + d * KV_BLOCK + (v0 + v) * LANES)
-                        : v_load_u4(g->key_codes + d * (KV_BLOCK / 2) + (v0 + v) % 2 * LANES, v0 + v > 1);
-    return v_fma(code, v_set(scale[0]), v_set(scale[kv_scale_count(d_head)]));
+LANES_INLINE bool kv_kind_is_coded(kv_kind kind) {
+    return kind == KV_IN_8 || kind == KV_IN_4 || kind == KV_IN_WIDE;
 }
 
-/* 16 components of the values of position j of the block, from d0 + 16 * v on. Component d0 is element `at`
- * of the block's values. d0 is a multiple of 32 or v is 0. */
+/* Component d of the keys of 16 positions: vector v0 + v of the block; of codes, the codes. Vector v0 begins
+ * at element `base` of the block's keys. v0 is even or v is 0. */
+LANES_INLINE vf key_load(const attend_group *g, kv_kind kind, int64_t base, int64_t d, int v0, int v) {
+    if (kind == KV_IN_8)
+        return v_load_u8(g->key_codes + d * KV_BLOCK + (v0 + v) * LANES);
+    if (kind == KV_IN_4)
+        return v_load_u4(g->key_codes + d * (KV_BLOCK / 2) + (v0 + v) % 2 * LANES, v0 + v > 1);
+    return kv_load(kind, g->keys, base + (v * g->kv.d_head + d) * LANES);
+}
+
+/* 16 components of the values of position j of the block, from d0 + 16 * v on; of codes, the codes. Component
+ * d0 is element `at` of the block's values. d0 is a multiple of 32 or v is 0. */
 LANES_INLINE vf value_load(const attend_group *g, kv_kind kind, int64_t at, int64_t j, int64_t d0, int v,
                            int part) {
-    const int64_t d_head = g->kv.d_head, d_pad = kv_d_pad(d_head), d = d0 + v * LANES;
-    if (kind == KV_IN_F16 || kind == KV_IN_F32)
-        return part == LANES ? kv_load(kind, g->values, at + v * LANES)
-                             : kv_load_part(kind, g->values, at, part);
-    const float *scale = g->value_scales + j * (d_pad / KV_GROUP) + d0 / KV_GROUP + v / 2;
-    const vf code = kind == KV_IN_8 ? v_load_u8(g->value_codes + j * d_pad + d)
-                                    : v_load_u4(g->value_codes + j * (d_pad / 2) + d / KV_GROUP * LANES,
-                                                d % KV_GROUP >= LANES);
-    return v_fma(code, v_set(scale[0]), v_set(scale[kv_scale_count(d_head)]));
+    const int64_t d_pad = kv_d_pad(g->kv.d_head);
+    if (kind == KV_IN_8)
+        return v_load_u8(g->value_codes + j * d_pad + d0 + v * LANES);
+    if (kind == KV_IN_4)
+        return v_load_u4(g->value_codes + j * (d_pad / 2) + (d0 / KV_GROUP + v / 2) * LANES,
+                         v > 0 ? v % 2 == 1 : d0 % KV_GROUP >= LANES);
+    return part == LANES ? kv_load(kind, g->values, at + v * LANES)
+                         : kv_load_part(kind, g->values, at, part);
+}
+
+/* Of codes: pair i's q * scale for a half of the block's positions, and its p * scale. */
+LANES_INLINE float *key_factors(const attend_group *g, int half, int i) {
+    return g->factors + (half * ATTEND_PAIRS + i) * kv_d_pad(g->kv.d_head);
+}
+LANES_INLINE float *value_factors(const attend_group *g, int i) {
+    return g->factors + i * 2 * kv_d_pad(g->kv.d_head);
 }
 
 /* The accumulators leave so few registers that the operands of two pairs must not be loaded at once. */
@@ -114,57 +138,65 @@ static const void *block_at(const attend_group *g, bool is_value, int64_t p0) {
     return kv_block_at(&g->kv, is_value, g->kv_head, g->is_recent ? kv_recent_block(page) : page);
 }
 
-/* f16: the bytes of them that are read. Keys are read in whole vectors. */
+/* Bytes of halves or codes, with their scales, that a vector of 16 has in the mean. */
+LANES_INLINE int vector_bytes(kv_kind kind) {
+    return kind == KV_IN_F16 ? 32 : kind == KV_IN_8 ? 18 : kind == KV_IN_4 ? 10 : 0;
+}
+
+/* The bytes of them that are read. Of halves, keys are read in whole vectors. */
 static int64_t block_bytes(const attend_group *g, bool is_value, int64_t p0) {
-    const int64_t n = NUM_MIN(g->pair[g->n_pair - 1].hi - p0, ATTEND_KV);
+    if (kv_is_coded(g->kv.type))
+        return kv_block_bytes(g->kv.type, g->kv.d_head);
+    const int64_t n = NUM_MIN(g->hi - p0, ATTEND_KV);
     return (is_value ? n : num_round_up(n, LANES)) * g->kv.d_head * (int64_t)sizeof(uint16_t);
 }
 
-/* f16: what is read g->lead bytes after byte `at` of the current block's keys or values. After the group's
- * last block, these are the next group's keys; if they are unknown, values that were read already. */
+/* What is read g->lead bytes after byte `at` of the current block's keys or values. After the last block,
+ * these are the keys that come then; if they are unknown, values that were read already. */
 static const char *ahead_of(const attend_group *g, bool is_value, int64_t at) {
     int64_t p0 = g->p0, n;
     at += g->lead;
     while (at >= (n = block_bytes(g, is_value, p0))) {
         at -= n;
-        if (is_value && (p0 += ATTEND_KV) >= g->pair[g->n_pair - 1].hi)
-            return g->next ? (const char *)g->next + at : g->values;
+        if (is_value && (p0 += ATTEND_KV) >= g->hi)
+            return (const char *)(g->then ? g->then : block_at(g, true, g->p0)) + at;
         is_value = !is_value;
     }
     return (const char *)block_at(g, is_value, p0) + at;
 }
 
-/* Step i of a loop that reads nv vectors of halves in each step prefetches as many bytes. */
+/* Step i of a loop that reads nv vectors in each step prefetches as many bytes. */
 LANES_INLINE void prefetch_ahead(kv_kind kind, const char *ahead, int64_t i, int nv) {
-    if (kind != KV_IN_F16)
-        return;
+    const int each = nv * vector_bytes(kind);
     LANES_UNROLL
-    for (int v = 0; v < nv; v += 2)
-        __builtin_prefetch(ahead + 2 * (i * nv + v) * LANES);
+    for (int at = 0; at < each; at += 64)
+        __builtin_prefetch(ahead + i * each + at);
 }
 
 /* Scores of np pairs for nv vectors of 16 positions from position 16 * v0 of the block. np and nv are
  * constants. */
 LANES_INLINE void score_block(const attend_group *g, kv_kind kind, int first, int np, int v0, int nv) {
+    const bool coded = kv_kind_is_coded(kind);
     const int64_t d_head = g->kv.d_head, base = kv_key_at(d_head, LANES * v0, 0);
-    const float *q = query_at(g, first);
-    const char *ahead = kind == KV_IN_F16 ? ahead_of(g, false, 2 * base) : NULL;
+    const float *q = coded ? key_factors(g, 0, first) : query_at(g, first);
+    const int64_t each = coded ? kv_d_pad(d_head) : 1, step = coded ? 1 : ATTEND_STRIDE;
+    const char *ahead = vector_bytes(kind) ? ahead_of(g, false, v0 * d_head * vector_bytes(kind)) : NULL;
     vf sum[ATTEND_TILE][4];
     LANES_UNROLL
     for (int i = 0; i < np; i++) {
         LANES_UNROLL
         for (int v = 0; v < nv; v++)
-            sum[i][v] = v_zero();
+            sum[i][v] = coded ? v_set(g->offsets[(v0 + v) / 2][first + i]) : v_zero();
     }
-    for (int64_t d = 0; d < d_head; d++, q += ATTEND_STRIDE) {
+    for (int64_t d = 0; d < d_head; d++, q += step) {
         prefetch_ahead(kind, ahead, d, nv);
         LANES_UNROLL
         for (int v = 0; v < nv; v++) {
             const vf k = key_load(g, kind, base, d, v0, v);
-            const float *from = q;
+            const float *from = coded ? q + (v0 + v) / 2 * ATTEND_PAIRS * each : q;
             LANES_UNROLL
             for (int i = 0; i < np; i++) {
-                sum[i][v] = v_fma(v_set(from[i]), k, sum[i][v]);
+                sum[i][v] = v_fma(v_set(from[i * each]), k, sum[i][v]);
                 if (attend_is_tight(np, nv))
                     from = v_before(&sum[i][v], from);
             }
@@ -196,9 +228,12 @@ LANES_INLINE void score_vectors(const attend_group *g, kv_kind kind, int first, 
 LANES_INLINE void value_block(const attend_group *g, kv_kind kind, int first, int np, int64_t j0, int64_t j1,
                               int64_t d0, int nv, int part) {
     const int64_t d_head = g->kv.d_head;
-    const float *p = g->scores + first * ATTEND_KV;
+    const bool coded = kv_kind_is_coded(kind);
+    const int64_t n_group = kv_d_pad(d_head) / KV_GROUP, each = coded ? n_group * ATTEND_KV : ATTEND_KV;
+    const float *p = coded ? value_factors(g, first) + d0 / KV_GROUP : g->scores + first * ATTEND_KV;
     float *out = g->out + first * g->d_pad + d0;
-    const char *ahead = kind == KV_IN_F16 ? ahead_of(g, true, 2 * d0 * (j1 - j0)) : NULL;
+    const char *ahead =
+        vector_bytes(kind) ? ahead_of(g, true, d0 / LANES * (j1 - j0) * vector_bytes(kind)) : NULL;
     vf sum[ATTEND_TILE][4];
     LANES_UNROLL
     for (int i = 0; i < np; i++) {
@@ -212,10 +247,10 @@ LANES_INLINE void value_block(const attend_group *g, kv_kind kind, int first, in
         LANES_UNROLL
         for (int v = 0; v < nv; v++) {
             const vf x = value_load(g, kind, at, j, d0, v, part);
-            const float *from = p;
+            const float *from = coded ? p + j * n_group + v / 2 : p + j;
             LANES_UNROLL
             for (int i = 0; i < np; i++) {
-                sum[i][v] = v_fma(v_set(from[i * ATTEND_KV + j]), x, sum[i][v]);
+                sum[i][v] = v_fma(v_set(from[i * each]), x, sum[i][v]);
                 if (attend_is_tight(np, nv))
                     from = v_before(&sum[i][v], from);
             }
@@ -253,6 +288,7 @@ VALUE_ONE(value_one_f32, KV_IN_F32)
 VALUE_ONE(value_one_f16, KV_IN_F16)
 VALUE_ONE(value_one_8, KV_IN_8)
 VALUE_ONE(value_one_4, KV_IN_4)
+VALUE_ONE(value_one_wide, KV_IN_WIDE)
 
 /* np pairs over one block. The positions that all of them see are computed together; the others for each pair
  * on its own. */
@@ -264,7 +300,8 @@ LANES_INLINE void value_pairs(const attend_group *g, kv_kind kind, int first, in
         lo = NUM_MAX(lo, lows[i]);
         hi = NUM_MIN(hi, highs[i]);
     }
-    value_one_fn *one = (value_one_fn *const[]){value_one_f32, value_one_f16, value_one_8, value_one_4}[kind];
+    value_one_fn *one = (value_one_fn *const[]){value_one_f32, value_one_f16, value_one_8, value_one_4,
+                                                value_one_wide}[kind];
     if (lo >= hi) {
         for (int i = 0; i < np; i++)
             one(g, first + i, lows[i], highs[i]);
@@ -386,9 +423,80 @@ static void soften(attend_group *g, int64_t p0) {
     }
 }
 
-static void widen_scales(float *to, const uint8_t *from, int64_t n) {
-    for (int64_t i = 0; i < n; i += LANES) /* a multiple of 64 */
-        v_store(to + i, v_load_f16((const uint16_t *)(const void *)from + i));
+/* ---- factors of codes ---- */
+
+/* Multiplies the pairs' queries by the scales and the minima of the block's keys. */
+static void scale_queries(attend_group *g) {
+    const attend_args *a = g->a;
+    const int64_t d_head = g->kv.d_head, d_pad = kv_d_pad(d_head), n_scale = kv_scale_count(d_head);
+    for (int i = 0; i < g->n_pair; i++) {
+        const float *q = a->q + (g->pair[i].row * a->n_head + g->pair[i].head) * d_head;
+        for (int half = 0; half < 2; half++) {
+            const uint16_t *scale = g->key_scales + half * d_pad, *min = scale + n_scale;
+            float *to = key_factors(g, half, i);
+            vf offset = v_zero();
+            int64_t d = 0;
+            for (; d + LANES <= d_head; d += LANES) {
+                const vf x = v_load(q + d);
+                v_store(to + d, v_mul(x, v_load_f16(scale + d)));
+                offset = v_fma(x, v_load_f16(min + d), offset);
+            }
+            if (d < d_head) {
+                const int part = (int)(d_head - d);
+                const vf x = v_load_part(q + d, part);
+                v_store(to + d, v_mul(x, v_load_f16_part(scale + d, part)));
+                offset = v_fma(x, v_load_f16_part(min + d, part), offset);
+            }
+            g->offsets[half][i] = v_sum(offset);
+        }
+    }
+}
+
+/* Multiplies the weights of pair i, which sees positions [lo, hi), by the scales and the minima of the block's
+ * values, and adds the products with the minima to its outputs. whole is a constant: it sees all of the
+ * block. A vector is a part of [16 positions][groups], so its lanes need some of 16 weights. */
+LANES_INLINE void scale_weights_of(attend_group *g, int i, bool whole, int lo, int hi) {
+    const int n_group = (int)(kv_d_pad(g->kv.d_head) / KV_GROUP);
+    const bool alike = LANES % n_group == 0; /* a lane has the same group in all vectors */
+    const uint16_t *scale = g->value_scales, *min = scale + kv_scale_count(g->kv.d_head);
+    const float *p = g->scores + i * ATTEND_KV;
+    float *to = value_factors(g, i), *out = g->out + i * g->d_pad, *of = g->minima, lanes[LANES];
+    vf sum = v_zero();
+    memset(of, 0, (size_t)n_group * sizeof *of);
+    for (int t = 0, group = 0; t < n_group; t++) {
+        for (int k = 0; k < ATTEND_VECTORS; k++) {
+            const int at = (k * n_group + t) * LANES;
+            const vf x = v_permute(v_load(p + k * LANES), g->spread + t * LANES);
+            vf factor = v_mul(x, v_load_f16(scale + at)), more = v_fma(x, v_load_f16(min + at), sum);
+            if (!whole) {
+                const vm seen = v_between(lo * n_group - at, hi * n_group - at);
+                factor = v_select(seen, factor, v_zero());
+                more = v_select(seen, more, sum);
+            }
+            v_store(to + at, factor);
+            sum = more;
+        }
+        if (alike && t + 1 < n_group)
+            continue;
+        v_store(lanes, sum);
+        sum = v_zero();
+        for (int l = 0; l < LANES; l++, group = group + 1 == n_group ? 0 : group + 1)
+            of[group] += lanes[l];
+    }
+    for (int64_t d = 0; d < g->d_pad; d += LANES)
+        v_store(out + d, v_add(v_load(out + d), v_set(of[d / KV_GROUP])));
+}
+
+static void scale_weights(attend_group *g, int64_t p0) {
+    int lo, hi;
+    for (int i = 0; i < g->n_pair; i++) {
+        if (!seen_by(g, i, p0, &lo, &hi))
+            continue;
+        if (hi - lo == ATTEND_KV)
+            scale_weights_of(g, i, true, lo, hi);
+        else
+            scale_weights_of(g, i, false, lo, hi);
+    }
 }
 
 static void enter_block(attend_group *g, int64_t p0) {
@@ -398,11 +506,11 @@ static void enter_block(attend_group *g, int64_t p0) {
     g->values = values;
     if (!kv_is_coded(g->kv.type))
         return;
-    const int64_t codes = kv_code_bytes(g->kv.type, g->kv.d_head), n = 2 * kv_scale_count(g->kv.d_head);
+    const int64_t codes = kv_code_bytes(g->kv.type, g->kv.d_head);
     g->key_codes = keys;
     g->value_codes = values;
-    widen_scales(g->key_scales, g->key_codes + codes, n);
-    widen_scales(g->value_scales, g->value_codes + codes, n);
+    g->key_scales = (const uint16_t *)(const void *)(keys + codes);
+    g->value_scales = (const uint16_t *)(const void *)(values + codes);
 }
 
 /* Calls a loop above with n as a constant: a tile, or 4, 3, 2 or 1 pairs. */
@@ -440,9 +548,15 @@ static void score_wide(const attend_group *g, int64_t p0) {
 static void values_wide(const attend_group *g, int64_t p0) {
     add_values(g, KV_IN_F32, p0);
 }
+static void score_wide_codes(const attend_group *g, int64_t p0) {
+    score_pairs(g, KV_IN_WIDE, p0);
+}
+static void values_wide_codes(const attend_group *g, int64_t p0) {
+    add_values(g, KV_IN_WIDE, p0);
+}
 
-/* Widens the first n positions of the block to the layout of an f32 page. A row of values may be written
- * beyond its end, where the next row follows; the buffer has padding after the last one. */
+/* Widens the first n positions of the block, halves or codes, to the layout of an f32 page. A row of values
+ * may be written beyond its end, where the next row follows; the buffer has padding after the last one. */
 LANES_INLINE void widen_keys(const attend_group *g, kv_kind kind, int64_t n) {
     const int64_t d_head = g->kv.d_head;
     float *to = g->wide;
@@ -463,16 +577,24 @@ LANES_INLINE void widen_values(const attend_group *g, kv_kind kind, int64_t n) {
     }
 }
 
-/* The same of values that are the keys: tiles of 16 positions and channels are transposed. */
+/* The same of values that are the keys, with codes scaled: tiles of 16 positions and channels are
+ * transposed. */
 LANES_INLINE void widen_shared(const attend_group *g, kv_kind kind, int64_t n) {
     const int64_t d_head = g->kv.d_head;
-    float tile[LANES][LANES];
+    float tile[LANES][LANES], scale[LANES], min[LANES];
     for (int v = 0; v * LANES < n; v++)
         for (int64_t d0 = 0; d0 < d_head; d0 += LANES) {
             const int64_t some = NUM_MIN(d_head - d0, (int64_t)LANES);
             float *to = g->wide + v * LANES * d_head + d0;
-            for (int64_t d = 0; d < some; d++)
-                v_store(tile[d], key_load(g, kind, v * d_head * LANES, d0 + d, v, 0));
+            if (kv_kind_is_coded(kind)) {
+                const uint16_t *scales = g->key_scales + v / 2 * kv_d_pad(d_head) + d0;
+                v_store(scale, v_load_f16(scales));
+                v_store(min, v_load_f16(scales + kv_scale_count(d_head)));
+            }
+            for (int64_t d = 0; d < some; d++) {
+                const vf x = key_load(g, kind, v * d_head * LANES, d0 + d, v, 0);
+                v_store(tile[d], kv_kind_is_coded(kind) ? v_fma(x, v_set(scale[d]), v_set(min[d])) : x);
+            }
             for (int64_t j = 0; j < LANES; j++, to += d_head)
                 for (int64_t d = 0; d < some; d++)
                     to[d] = tile[d][j];
@@ -480,30 +602,45 @@ LANES_INLINE void widen_shared(const attend_group *g, kv_kind kind, int64_t n) {
 }
 
 LANES_INLINE void attend_many(attend_group *g, kv_kind kind, int64_t p0, int64_t n) {
+    const bool coded = kv_kind_is_coded(kind);
     attend_group wide = *g;
     wide.keys = wide.values = g->wide;
     widen_keys(g, kind, n);
-    score_wide(&wide, p0);
-    soften(g, p0);
-    if (g->kv.shared)
-        widen_shared(g, kind, n);
+    if (coded)
+        score_wide_codes(&wide, p0);
     else
-        widen_values(g, kind, n);
-    values_wide(&wide, p0);
+        score_wide(&wide, p0);
+    soften(g, p0);
+    if (g->kv.shared) {
+        widen_shared(g, kind, n);
+        values_wide(&wide, p0);
+        return;
+    }
+    widen_values(g, kind, n);
+    if (coded) {
+        scale_weights(g, p0);
+        values_wide_codes(&wide, p0);
+    } else {
+        values_wide(&wide, p0);
+    }
 }
 
 LANES_INLINE void attend_blocks(attend_group *g, kv_kind kind, int64_t lo, int64_t hi) {
     const int64_t first = lo / ATTEND_KV * ATTEND_KV;
-    if (kind == KV_IN_F16)
-        g->lead = block_bytes(g, false, first);
+    g->hi = hi;
+    g->lead = vector_bytes(kind) ? block_bytes(g, false, first) : 0;
     for (int64_t p0 = first; p0 < hi; p0 += ATTEND_KV) {
         enter_block(g, p0);
+        if (kv_kind_is_coded(kind))
+            scale_queries(g);
         if (g->kv.shared || (kind != KV_IN_F32 && g->n_pair >= ATTEND_MANY)) {
             attend_many(g, kind, p0, NUM_MIN(hi - p0, ATTEND_KV));
             continue;
         }
         score_pairs(g, kind, p0);
         soften(g, p0);
+        if (kv_kind_is_coded(kind))
+            scale_weights(g, p0);
         add_values(g, kind, p0);
     }
 }

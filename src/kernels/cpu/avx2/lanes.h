@@ -138,6 +138,15 @@ LANES_SHORT static inline vf v_load_u4(const uint8_t *p, bool high) {
     const __m128i x = _mm_and_si128(high ? _mm_srli_epi16(both, 4) : both, _mm_set1_epi8(15));
     return BOTH(codes_8(x), codes_8(_mm_srli_si128(x, 8)));
 }
+LANES_SHORT static inline __m256 permute_8(vf x, __m256i from) {
+    const __m256 a = _mm256_permutevar8x32_ps(x.a, from), b = _mm256_permutevar8x32_ps(x.b, from);
+    return _mm256_blendv_ps(a, b, _mm256_castsi256_ps(_mm256_slli_epi32(from, 28))); /* the sign: 8 and more */
+}
+/* Lane i is x's lane from[i]. */
+LANES_SHORT static inline vf v_permute(vf x, const int32_t *from) {
+    return BOTH(permute_8(x, _mm256_loadu_si256((const void *)from)),
+                permute_8(x, _mm256_loadu_si256((const void *)(from + 8))));
+}
 LANES_SHORT static inline __m256 e4m3_8(__m128i bytes) {
     const __m256i x = _mm256_cvtepu8_epi32(bytes), sign = _mm256_slli_epi32(x, 24);
     const __m256i magnitude = _mm256_slli_epi32(_mm256_and_si256(x, _mm256_set1_epi32(0x7f)), 20);

@@ -98,10 +98,15 @@ LANES_SHORT static inline void v_store_f16(uint16_t *p, vf a) {
 LANES_SHORT static inline vf v_load_u8(const uint8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)));
 }
+/* The instruction that looks up reads the lower 4 bits of a lane. */
 LANES_SHORT static inline vf v_load_u4(const uint8_t *p, bool high) {
-    const __m128i both = _mm_loadu_si128((const void *)p);
-    const __m128i x = _mm_and_si128(high ? _mm_srli_epi16(both, 4) : both, _mm_set1_epi8(15));
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(x));
+    const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i both = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p));
+    return _mm512_permutexvar_ps(high ? _mm512_srli_epi32(both, 4) : both, values);
+}
+/* Lane i is x's lane from[i]. */
+LANES_SHORT static inline vf v_permute(vf x, const int32_t *from) {
+    return _mm512_permutexvar_ps(_mm512_loadu_si512(from), x);
 }
 LANES_SHORT static inline vf v_load_e4m3(const uint8_t *p) {
     const __m512i x = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p));

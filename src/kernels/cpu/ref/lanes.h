@@ -137,6 +137,9 @@ LANE_FN vf v_load_u8(const uint8_t *p) {
 LANE_FN vf v_load_u4(const uint8_t *p, bool high) {
     LANE_WISE((float)(high ? p[i] >> 4 : p[i] & 15));
 }
+LANE_FN vf v_permute(vf x, const int32_t *from) {
+    LANE_WISE(x.f[from[i]]);
+}
 LANE_FN vf v_load_e4m3(const uint8_t *p) {
     LANE_WISE(copysignf(block_e4m3(p[i] & 0x7f), p[i] & 0x80 ? -1 : 1));
 }
