@@ -121,18 +121,18 @@ static void as_usual(world *w) {
 }
 
 /* Two halves of the generated rows go through each layer in three parts, interleaved, as where another
- * processor attends. */
-static void check_parts(world *w) {
+ * processor attends; the first n sequences are generated, and the others prompts beside them. */
+static void check_parts(world *w, int n, int64_t n_cut) {
     static bool cut[N_BLOCK];
     backend *by = engine_parts_of(w->e).step->backend;
     const backend whole = *by;
     for (int b = 1; b < N_BLOCK - 1; b++)
         cut[b] = true;
     by->cut = cut;
-    by->n_cut = by->rows.n_cell;
+    by->n_cut = n_cut;
     by->by_role = true;
     begin_prompts(w);
-    for (int i = 0; i < N_SEQUENCE; i++)
+    for (int i = 0; i < n; i++)
         w->segments[i].generated = true;
     run(w, (pass){0});
     assert_memory_equal(w->logits, expected, sizeof expected);
@@ -143,7 +143,10 @@ static void check_parts(world *w) {
 
 /* A prompt in stages of the model is followed by a token. */
 static void check_all(world *w) {
-    check_parts(w);
+    const int64_t n_cell = engine_parts_of(w->e).step->backend->rows.n_cell;
+    check_parts(w, N_SEQUENCE, n_cell);
+    check_parts(w, N_SEQUENCE - 1, NUM_MAX(n_cell / 2, 1));
+    check_parts(w, 1, 3);
     for (int stages = 1; stages <= 4; stages += slow_step(3)) {
         begin_prompts(w);
         for (int s = 0; s < stages; s++)

@@ -95,20 +95,21 @@ static void roles(void **state) {
         assert_true(v.generated == (v.row < 3));
 }
 
-/* "block:first+rows", @: where its rows are in registers; b, a, r: the part before attention, it, the rest.
- */
+/* "block:first+rows", @: where its rows are in registers; b, a, r: the part before attention, it, the rest;
+ * w: whole. */
 static void print_parts(visits list, char *out, size_t size) {
     size_t n = 0;
     visit v;
     while (visits_next(&list, &v) && n < size) {
         n += (size_t)snprintf(out + n, size - n, "%s%d:%d+%d", n ? " " : "", v.block, (int)v.row,
                               (int)v.n_row);
-        if (v.part)
-            n += (size_t)snprintf(out + n, size - n, "@%d%c", (int)v.bank, " bar"[v.part]);
+        if (v.part || v.bank)
+            n += (size_t)snprintf(out + n, size - n, "@%d%c", (int)v.bank, "wbar"[v.part]);
     }
 }
 
-/* Two cells of generated rows go through a block that is cut; prompt rows are whole. One row is one cell. */
+/* Two cells of generated rows go through a block that is cut; prompt rows are whole, beside them while rows
+ * are left, and after them. One row is one cell. */
 static void cut_at_attention(void **state) {
     (void)state;
     const bool cut[4] = {false, false, true, false};
@@ -121,8 +122,19 @@ static void cut_at_attention(void **state) {
     list.n_cut = 3;
     print_parts(list, found, sizeof found);
     assert_string_equal(found, "0:0+4 0:4+1 0:5+2 1:0+4 1:4+1 1:5+2 "
-                               "2:0+2@0b 2:2+1@2b 2:0+2@0a 2:0+2@0r 2:2+1@2a 2:2+1@2r "
-                               "2:3+1@0b 2:4+1@1b 2:3+1@0a 2:3+1@0r 2:4+1@1a 2:4+1@1r 2:5+2 3:0+1 3:1+1");
+                               "2:0+2@0b 2:2+1@2b 2:5+1@3w 2:0+2@0a 2:0+2@0r 2:2+1@2a 2:2+1@2r "
+                               "2:3+1@0b 2:4+1@1b 2:6+1@2w 2:3+1@0a 2:3+1@0r 2:4+1@1a 2:4+1@1r 3:0+1 3:1+1");
+    list.whole = false; /* the last layer's rows without logits are visits of their own */
+    print_parts(list, found, sizeof found);
+    assert_string_equal(found, "0:0+4 0:4+1 0:5+2 1:0+4 1:4+1 1:5+2 "
+                               "2:0+2@0b 2:2+1@2b 2:5+1@3w 2:0+2@0a 2:0+2@0r 2:2+1@2a 2:2+1@2r "
+                               "2:3+1@0b 2:6+1@1w 2:3+1@0a 2:3+1@0r 2:4+1@0b 2:4+1@0a 2:4+1@0r 3:0+1 3:1+1");
+    list.whole = true;
+    list.n_cut = 4; /* all rows of a cell are in flight */
+    print_parts(list, found, sizeof found);
+    assert_string_equal(found, "0:0+4 0:4+1 0:5+2 1:0+4 1:4+1 1:5+2 "
+                               "2:0+2@0b 2:2+2@2b 2:0+2@0a 2:0+2@0r 2:2+2@2a 2:2+2@2r "
+                               "2:4+1@0b 2:5+2@1w 2:4+1@0a 2:4+1@0r 3:0+1 3:1+1");
     all[0].n_row = 1;
     all[0].head_row = 0;
     segments_number(all, 1);

@@ -3,8 +3,8 @@
 # tests/cli_*.sh. One line for each with its time and its processor time, then the totals over all of them; exit 0 only
 # when something ran and nothing failed.
 #   run-tests.sh BUILD [PATTERN]     PATTERN: an extended regular expression for the names
-# A test gets its own empty TMPDIR and TEST_TIMEOUT seconds (120). JOBS tests run at a time: one more than there are
-# processors unless it is set, because some wait for a signal, a socket or a disk.
+# A test gets an empty TMPDIR and cache folder of its own, and TEST_TIMEOUT seconds (120). JOBS tests run at a time: one
+# more than there are processors unless it is set, because some wait for a signal, a socket or a disk.
 # CPUS: processors to act as, values of NIBBLE_CPU (src/base/cpu.h) separated by spaces; "native", the default, is the
 # processor itself. Every test runs once for each value whose features the processor has; each other value counts as one
 # skip. The totals are cmocka's; for scripts the lines "ok NAME", "not ok NAME" and "skip NAME", or without such lines
@@ -42,7 +42,8 @@ one() {
     unset NIBBLE_CPU CPUS
     [ "$cpu" = native ] || export NIBBLE_CPU="$cpu"
     TMPDIR=$out/$name.tmp
-    export TMPDIR
+    XDG_CACHE_HOME=$TMPDIR/cache # a stored profile of this machine would change plans
+    export TMPDIR XDG_CACHE_HOME
     mkdir -p "$TMPDIR"
     log=$out/$name.log
     start=$(date +%s%N)

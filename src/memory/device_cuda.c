@@ -275,11 +275,12 @@ static nib_status cuda_copy(device *d, device_lane lane, void *to, const void *f
 static nib_status cuda_copy_rows(device *d, device_lane lane, void *to, uint64_t to_pitch, const void *from,
                                  uint64_t from_pitch, uint64_t n_byte, int64_t n_row, nib_error *err) {
     device_cuda *c = (device_cuda *)(void *)d;
+    const bool by_kernel = lane == DEVICE_COMPUTE || lane == DEVICE_LOAD; /* few rows, which kernels await */
     cuda_stream s;
     NIB_TRY(device_cuda_lane(d, lane, &s, err));
     return device_cuda_ok(d,
                           c->kernels->copy_rows(to, (size_t)to_pitch, from, (size_t)from_pitch,
-                                                (size_t)n_byte, (size_t)n_row, is_there(c, to), s),
+                                                (size_t)n_byte, (size_t)n_row, by_kernel, s),
                           "a copy of rows", err);
 }
 

@@ -14,9 +14,11 @@
  * A block may be cut at its attention (cut), because another processor computes that for generated rows. Two
  * cells are then in flight, so that one is attended to while the other one's parts are computed:
  *
- *     before A, before B, attention A, after A, attention B, after B
+ *     before A, before B, prompt rows, attention A, after A, attention B, after B
  *
- * Registers that live across the cut have rows of both cells (visit.bank).
+ * Registers that live across the cut have rows of both cells (visit.bank). The pass's prompt rows, which are
+ * behind those of generated tokens, go through the block meanwhile, so that both processors have work: those
+ * of two cells and the prompt rows beside them are at most n_cell.
  *
  * An order visits each row's blocks from `first` up, the rows of a sequence in a block in the order of their
  * positions, and the head last.
@@ -83,7 +85,7 @@ struct visits {
     bool held;              /* consecutive visits fetch a block's weights once, because a device keeps them */
     int block; /* state of the order: block and row at which the next visit begins, and the step of two cells
                   through a cut block; initially 0 */
-    int64_t row;
+    int64_t row, beside; /* beside: the next prompt row, of those computed beside two cells */
     int step;
 };
 

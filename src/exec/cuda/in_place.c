@@ -33,15 +33,17 @@ void in_place_close(cuda *c) {
     memset(&c->in_place, 0, sizeof c->in_place);
 }
 
-/* The rows of the processor's back end, which computes no logits. */
-static backend_rows rows_of(const backend_rows *rows) {
-    const int64_t n = NUM_MIN(rows->n_pass, (int64_t)IN_PLACE_MAX_ROWS);
+/* The rows of the processor's back end, which computes no logits: those of blocks in place, or two cells for
+ * which it attends. */
+static backend_rows rows_of(const backend_setup *s, const backend_rows *rows) {
+    const int64_t max = s->n_sequence > IN_PLACE_MAX_ROWS ? 2 * CUDA_MAX_ROWS : IN_PLACE_MAX_ROWS;
+    const int64_t n = NUM_MIN(rows->n_pass, max);
     return (backend_rows){.n_pass = n, .n_cell = n, .n_head = 1};
 }
 
 uint64_t in_place_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,
                             uint64_t *touched) {
-    const backend_rows host = rows_of(rows);
+    const backend_rows host = rows_of(s, rows);
     return backend_cpu.row_bytes(s, &host, NUM_MIN(n_row, host.n_pass), touched);
 }
 
@@ -54,7 +56,7 @@ void in_place_follow(cuda *c, const homes_split *split) {
 
 nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err) {
     in_place *p = &c->in_place;
-    const backend_rows host = rows_of(rows);
+    const backend_rows host = rows_of(&c->setup, rows);
     if (p->n == 0 && c->attend_host.n == 0)
         return NIB_OK;
     p->first = 0;

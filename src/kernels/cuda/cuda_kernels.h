@@ -552,9 +552,11 @@ typedef struct cuda_kernels {
     int (*to_host)(void *host, const void *from, size_t bytes,
                    cuda_stream s); /* waits if the host memory is not pinned */
     int (*on_device)(void *to, const void *from, size_t bytes, cuda_stream s);
-    /* The same between host and device for n_row rows of `bytes`, which begin so many bytes apart. */
+    /* The same between pinned host memory and the device for n_row rows of `bytes`, which begin so many bytes
+     * apart. by_kernel: a kernel reads or writes the host's memory; the copy engine would make the copy after
+     * those of other streams that it has begun. */
     int (*copy_rows)(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t bytes,
-                     size_t n_row, bool to_device, cuda_stream s);
+                     size_t n_row, bool by_kernel, cuda_stream s);
     int (*fill)(void *to, int byte, size_t bytes, cuda_stream s);
     int (*stream_new)(cuda_stream *s);
     int (*stream_free)(cuda_stream s);

@@ -100,10 +100,24 @@ static int to_host(void *host, const void *from, size_t bytes, cuda_stream s) {
 static int on_device(void *to, const void *from, size_t bytes, cuda_stream s) {
     return (int)cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, (cudaStream_t)s);
 }
-static int copy_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t bytes, size_t n_row,
-                     bool to_device, cuda_stream s) {
-    return (int)cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, bytes, n_row,
-                                  to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
+enum { COPY_THREADS = 256 };
+__global__ void __launch_bounds__(COPY_THREADS)
+    copy_by_kernel(uint8_t *to, size_t to_pitch, const uint8_t *from, size_t from_pitch, size_t n) {
+    const size_t at = ((size_t)blockIdx.x * COPY_THREADS + threadIdx.x) * sizeof(uint4);
+    if (at < n)
+        *(uint4 *)(to + blockIdx.y * to_pitch + at) = *(const uint4 *)(from + blockIdx.y * from_pitch + at);
+}
+static int copy_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t bytes,
+                     size_t n_row, bool by_kernel, cuda_stream s) {
+    const size_t all = (size_t)to | to_pitch | (size_t)from | from_pitch | bytes;
+    if (by_kernel && n_row <= UINT16_MAX && all % sizeof(uint4) == 0) {
+        const unsigned each = COPY_THREADS * sizeof(uint4);
+        copy_by_kernel<<<dim3((unsigned)((bytes + each - 1) / each), (unsigned)n_row), COPY_THREADS, 0,
+                         (cudaStream_t)s>>>((uint8_t *)to, to_pitch, (const uint8_t *)from, from_pitch,
+                                            bytes);
+        return (int)cudaGetLastError();
+    }
+    return (int)cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, bytes, n_row, cudaMemcpyDefault,
                                   (cudaStream_t)s);
 }
 static int fill(void *to, int byte, size_t bytes, cuda_stream s) {

@@ -46,13 +46,13 @@ typedef struct attend_group {
         float max_total, total_sum; /* of the earlier spans */
         bool is_first;              /* there is no earlier span */
     } pair[ATTEND_PAIRS];
-    float *q;      /* [tiles][d_head][8]: the queries of a tile, interleaved, as broadcast operands */
-    float *scores; /* [pairs][64] */
-    float *out;    /* [pairs][d_pad], of the current span */
-    float *total;  /* [pairs][d_pad], of the earlier spans */
-    float *wide;   /* the block's keys or values as floats, for ATTEND_MANY pairs and more */
-    float *factors; /* codes: [2][pairs][kv_d_pad] q * scale of both halves of the block's positions, later
-                       [pairs][64][groups] p * scale; groups: of 32 channels */
+    float *q;        /* [tiles][d_head][8]: the queries of a tile, interleaved, as broadcast operands */
+    float *scores;   /* [pairs][64] */
+    float *out;      /* [pairs][d_pad], of the current span */
+    float *total;    /* [pairs][d_pad], of the earlier spans */
+    float *wide;     /* the block's keys or values as floats, for ATTEND_MANY pairs and more */
+    float *factors;  /* codes: [2][pairs][kv_d_pad] q * scale of both halves of the block's positions, later
+                        [pairs][64][groups] p * scale; groups: of 32 channels */
     float *minima;   /* [groups] the sums of p * min of a pair */
     int32_t *spread; /* [groups][16]: vector t of [16 positions][groups] has these of 16 weights */
     float offsets[2][ATTEND_PAIRS]; /* codes: the sums of q * min, likewise */
@@ -115,8 +115,7 @@ LANES_INLINE vf value_load(const attend_group *g, kv_kind kind, int64_t at, int6
     if (kind == KV_IN_4)
         return v_load_u4(g->value_codes + j * (d_pad / 2) + (d0 / KV_GROUP + v / 2) * LANES,
                          v > 0 ? v % 2 == 1 : d0 % KV_GROUP >= LANES);
-    return part == LANES ? kv_load(kind, g->values, at + v * LANES)
-                         : kv_load_part(kind, g->values, at, part);
+    return part == LANES ? kv_load(kind, g->values, at + v * LANES) : kv_load_part(kind, g->values, at, part);
 }
 
 /* Of codes: pair i's q * scale for a half of the block's positions, and its p * scale. */
@@ -300,8 +299,8 @@ LANES_INLINE void value_pairs(const attend_group *g, kv_kind kind, int first, in
         lo = NUM_MAX(lo, lows[i]);
         hi = NUM_MIN(hi, highs[i]);
     }
-    value_one_fn *one = (value_one_fn *const[]){value_one_f32, value_one_f16, value_one_8, value_one_4,
-                                                value_one_wide}[kind];
+    value_one_fn *one =
+        (value_one_fn *const[]){value_one_f32, value_one_f16, value_one_8, value_one_4, value_one_wide}[kind];
     if (lo >= hi) {
         for (int i = 0; i < np; i++)
             one(g, first + i, lows[i], highs[i]);
@@ -452,9 +451,9 @@ static void scale_queries(attend_group *g) {
     }
 }
 
-/* Multiplies the weights of pair i, which sees positions [lo, hi), by the scales and the minima of the block's
- * values, and adds the products with the minima to its outputs. whole is a constant: it sees all of the
- * block. A vector is a part of [16 positions][groups], so its lanes need some of 16 weights. */
+/* Multiplies the weights of pair i, which sees positions [lo, hi), by the scales and the minima of the
+ * block's values, and adds the products with the minima to its outputs. whole is a constant: it sees all of
+ * the block. A vector is a part of [16 positions][groups], so its lanes need some of 16 weights. */
 LANES_INLINE void scale_weights_of(attend_group *g, int i, bool whole, int lo, int hi) {
     const int n_group = (int)(kv_d_pad(g->kv.d_head) / KV_GROUP);
     const bool alike = LANES % n_group == 0; /* a lane has the same group in all vectors */

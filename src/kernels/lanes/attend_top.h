@@ -18,7 +18,6 @@ static kv_kind kind_of(const kv_view *kv) {
 static void enter_any_block(attend_group *g, int64_t p0, int64_t own) {
     g->is_recent = kv_is_coded(g->a->kv.type) && p0 >= own;
     g->kv = g->is_recent ? kv_recent(&g->a->kv) : g->a->kv;
-    g->lead = 0; /* values are not prefetched */
     enter_block(g, p0);
 }
 
@@ -27,7 +26,7 @@ static void score_any(const attend_group *g, int64_t p0) {
     case KV_IN_F16: score_pairs(g, KV_IN_F16, p0); break;
     case KV_IN_8: score_pairs(g, KV_IN_8, p0); break;
     case KV_IN_4: score_pairs(g, KV_IN_4, p0); break;
-    case KV_IN_F32: score_pairs(g, KV_IN_F32, p0); break;
+    default: score_pairs(g, KV_IN_F32, p0);
     }
 }
 
@@ -38,6 +37,8 @@ static void score_all(attend_group *g, float *all, int64_t each, int64_t lo, int
         g->pair[i].max = -INFINITY;
     for (int64_t p0 = lo / ATTEND_KV * ATTEND_KV; p0 < hi; p0 += ATTEND_KV) {
         enter_any_block(g, p0, (hi - 1) / KV_BLOCK * KV_BLOCK);
+        if (kv_is_coded(g->kv.type))
+            scale_queries(g);
         score_any(g, p0);
         for (int i = 0; i < g->n_pair; i++) {
             if (!seen_by(g, i, p0, &from, &to))
@@ -59,6 +60,17 @@ static float weigh_all(float *x, int64_t n, float max) {
     return sum;
 }
 
+/* As value_load, with codes scaled. */
+LANES_INLINE vf value_scaled(const attend_group *g, kv_kind kind, int64_t at, int64_t j, int64_t d0, int v,
+                             int part) {
+    const vf x = value_load(g, kind, at, j, d0, v, part);
+    if (!kv_kind_is_coded(kind))
+        return x;
+    const uint16_t *scale = g->value_scales + j * (kv_d_pad(g->kv.d_head) / KV_GROUP) + d0 / KV_GROUP + v / 2;
+    return v_fma(x, v_set(half_to_float(scale[0])),
+                 v_set(half_to_float(scale[kv_scale_count(g->kv.d_head)])));
+}
+
 /* Adds the values of n positions of the block, at[] - first, in nv vectors from d0 on. */
 LANES_INLINE void value_some(const attend_group *g, kv_kind kind, float *out, const float *p,
                              const int32_t *at, int64_t n, int64_t first, int64_t d0, int nv, int part) {
@@ -70,7 +82,7 @@ LANES_INLINE void value_some(const attend_group *g, kv_kind kind, float *out, co
         const int64_t j = at[c] - first, from = kv_value_at(g->kv.d_head, j, d0);
         LANES_UNROLL
         for (int v = 0; v < nv; v++)
-            sum[v] = v_fma(v_set(p[c]), value_load(g, kind, from, j, d0, v, part), sum[v]);
+            sum[v] = v_fma(v_set(p[c]), value_scaled(g, kind, from, j, d0, v, part), sum[v]);
     }
     LANES_UNROLL
     for (int v = 0; v < nv; v++)
@@ -103,7 +115,7 @@ static void value_all(attend_group *g, float *out, const float *p, const int32_t
         case KV_IN_F16: value_rows(g, KV_IN_F16, out, p + c, at + c, end - c, p0 - lo); break;
         case KV_IN_8: value_rows(g, KV_IN_8, out, p + c, at + c, end - c, p0 - lo); break;
         case KV_IN_4: value_rows(g, KV_IN_4, out, p + c, at + c, end - c, p0 - lo); break;
-        case KV_IN_F32: value_rows(g, KV_IN_F32, out, p + c, at + c, end - c, p0 - lo); break;
+        default: value_rows(g, KV_IN_F32, out, p + c, at + c, end - c, p0 - lo);
         }
     }
 }
@@ -114,6 +126,9 @@ static void attend_top(attend_group *g, float *all, int64_t lo, int64_t hi) {
     const int64_t n = hi - lo, each = num_round_up(n, KV_BLOCK);
     const int64_t k = NUM_MIN((int64_t)ceilf(a->top * (float)n), n);
     int32_t *at = (int32_t *)(void *)(all + ATTEND_TOP_PAIRS * each);
+    g->hi = hi;
+    g->lead = 0; /* values are not prefetched */
+    g->then = NULL;
     score_all(g, all, each, lo, hi);
     for (int i = 0; i < g->n_pair; i++) {
         float *x = all + i * each, sum = 0;

@@ -140,7 +140,8 @@ LANES_SHORT static inline vf v_load_u4(const uint8_t *p, bool high) {
 }
 LANES_SHORT static inline __m256 permute_8(vf x, __m256i from) {
     const __m256 a = _mm256_permutevar8x32_ps(x.a, from), b = _mm256_permutevar8x32_ps(x.b, from);
-    return _mm256_blendv_ps(a, b, _mm256_castsi256_ps(_mm256_slli_epi32(from, 28))); /* the sign: 8 and more */
+    return _mm256_blendv_ps(a, b,
+                            _mm256_castsi256_ps(_mm256_slli_epi32(from, 28))); /* the sign: 8 and more */
 }
 /* Lane i is x's lane from[i]. */
 LANES_SHORT static inline vf v_permute(vf x, const int32_t *from) {
