@@ -62,6 +62,13 @@ static int share_of(const nib_batch *b) {
     return (int)num_div_up(n, b->driver.max_started);
 }
 
+/* At most `left` rows of prompts: many are a multiple of those that take as long as fewer. */
+static int64_t whole_rows(const backend *by, int64_t left) {
+    enum { MANY = 4 };
+    const int64_t each = by->kind->row_multiple;
+    return each > 0 && left > MANY * each ? left / each * each : left;
+}
+
 /* Composes the step: rows of decoding sequences first, then prompts, those that were begun first. */
 static nib_status compose(nib_batch *b, nib_error *err) {
     driver *d = &b->driver;
@@ -91,7 +98,7 @@ static nib_status compose(nib_batch *b, nib_error *err) {
     if (n_decode > 0 && b->latency_s > 0)
         left = NUM_MIN(
             left, prefill_budget_rows(&b->prefill, b->latency_s, draft_cost_of(&d->cost, d->now.n_decode)));
-    left = NUM_MIN(left, d->on.step->backend->rows.n_pass - d->now.n_row);
+    left = whole_rows(d->on.step->backend, NUM_MIN(left, d->on.step->backend->rows.n_pass - d->now.n_row));
     for (slot *next; left > 0 && d->now.n < max && (next = batch_prompts_next(b)); left -= next->on.n_row)
         if (driver_rows_left(d, &next->on) > 0)
             driver_add(d, &next->on, left);
