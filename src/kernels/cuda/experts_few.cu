@@ -1,9 +1,10 @@
 /* experts_few.cu - products of experts with 8-bit activations.
  *
  * A block has up to eight pairs of one expert, and two panels of its matrices, of both matrices if gated. Its
- * eight warps share the panels, and K: the warps of a panel take chunks (256 of K) in turn. Weights are read
- * from memory into registers. Which expert it is is known only after the router, so nothing is read ahead of
- * that; then whole panels are prefetched to the L2 cache. The codes of several pairs are in shared memory.
+ * eight warps share the panels, and K: the warps of a panel take chunks (256 of K) in turn. Which expert it
+ * is is known only after the router, so nothing is read ahead of that; then whole panels are prefetched to
+ * the L2 cache, and each warp's chunks are copied to its ring of stages. The codes of several pairs are in
+ * shared memory, too.
  *
  * A pair alone uses the columns of the matrix instruction for the eight subgroups of a chunk (as
  * linear_left.cu), so each lane scales four sums for a chunk, otherwise four for each subgroup. The order of
@@ -12,8 +13,9 @@
 #include "kernels/cuda/few.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_rows.cuh"
+#include "kernels/cuda/ring.cuh"
 
-enum { COLUMNS = CUDA_EXPERT_FEW };
+enum { COLUMNS = CUDA_EXPERT_FEW, FEW_DEPTH = 2 /* stages of a warp's ring */ };
 
 /* ---- the rows' codes ---- */
 
@@ -55,7 +57,29 @@ struct few_walk {
     int first, step; /* chunks; PART_CHUNKS is a multiple of step */
     const uint8_t *column;
     const int4 *meta; /* [subgroup][pair of columns] */
+    ring chunks;
+    int ahead; /* the next chunk that is copied to the ring */
 };
+
+/* Starts to copy the next chunk, if there is one. All lanes have read the stage that it replaces. */
+__device__ __forceinline__ void walk_ask(const few_job &j, few_walk *w) {
+    if (!w->panel || w->ahead >= j.of.n_chunk)
+        return;
+    ring_put(&w->chunks, w->panel + (int64_t)w->ahead * j.of.chunk_bytes,
+             w->ahead == j.of.n_chunk - 1 ? j.of.last_bytes : j.of.chunk_bytes);
+    w->ahead += w->step;
+}
+/* Waits for the next chunk; after walk_done its memory may be replaced. */
+__device__ __forceinline__ const uint8_t *walk_take(const few_job &j, few_walk *w) {
+    if (!ring_ahead())
+        walk_ask(j, w);
+    return ring_get(&w->chunks);
+}
+__device__ __forceinline__ void walk_done(const few_job &j, few_walk *w) {
+    __syncwarp();
+    if (ring_ahead())
+        walk_ask(j, w);
+}
 
 /* A part of several columns in shared memory: codes [COLUMNS][stride], where stride keeps neighbouring
  * columns in different banks, then subgroups [part / subgroup][COLUMNS]. */
@@ -107,23 +131,20 @@ __device__ __forceinline__ void two_scales(const few_job &j, const uint8_t *scal
 
 /* Adds a chunk's products to sum [tile][2 rows x 2 columns]; `in`: the chunk's place in the part. */
 template <int BITS, bool HALVES, int TABLE>
-__device__ __forceinline__ void chunk_many(const few_job &j, const few_walk &w, int chunk, int in,
-                                           const lane_tables<TABLE> &tables, float (&sum)[TILE_CHUNK][4]) {
+__device__ __forceinline__ void chunk_many(const few_job &j, const few_walk &w, const uint8_t *codes,
+                                           int chunk, int in, const lane_tables<TABLE> &tables,
+                                           float (&sum)[TILE_CHUNK][4]) {
     enum { CODE = code_bits<BITS, TABLE>(), PER = HALVES ? 16 : 8 };
     const int lane = threadIdx.x % 32, t = lane % 4;
     const int n_tile = chunk == j.of.n_chunk - 1 ? j.of.last_tiles : TILE_CHUNK;
-    const uint8_t *const codes = w.panel + (int64_t)chunk * j.of.chunk_bytes, *const scales =
-                                                                                  codes + n_tile * BITS * 128;
+    const uint8_t *const scales = codes + n_tile * BITS * 128;
     const int4 *const meta = w.meta + in * PER * (COLUMNS / 2) + t;
-    tile_lane<CODE> v[TILE_CHUNK];
-#pragma unroll
-    for (int i = 0; i < TILE_CHUNK; i++)
-        if (i < n_tile)
-            tile_take<BITS, TABLE>(&v[i], codes + i * BITS * 128, lane, tables);
 #pragma unroll
     for (int i = 0; i < TILE_CHUNK; i++) {
         if (i >= n_tile)
             break;
+        tile_lane<CODE> v;
+        tile_take<BITS, TABLE>(&v, codes + i * BITS * 128, lane, tables);
         const uint4 b = *((const uint4 *)(w.column + (in * TILE_CHUNK + i) * TILE_K) + t);
 #pragma unroll
         for (int h = 0; h < 2; h++)
@@ -136,7 +157,7 @@ __device__ __forceinline__ void chunk_many(const few_job &j, const few_walk &w, 
                 float2 scale[2];
                 int d[4] = {0, 0, 0, 0};
                 two_scales<HALVES>(j, scales, s, scale);
-                tile_mma(v[i], h, d, HALVES && half ? 0 : b0, HALVES && !half ? 0 : b1);
+                tile_mma(v, h, d, HALVES && half ? 0 : b0, HALVES && !half ? 0 : b1);
                 sum[i][0] = subgroup_add(j.of, scale[0], d[0] >> tile_excess<CODE>(h), a0, sum[i][0]);
                 sum[i][1] = subgroup_add(j.of, scale[0], d[1] >> tile_excess<CODE>(h), a1, sum[i][1]);
                 sum[i][2] = subgroup_add(j.of, scale[1], d[2] >> tile_excess<CODE>(h), a0, sum[i][2]);
@@ -148,13 +169,12 @@ __device__ __forceinline__ void chunk_many(const few_job &j, const few_walk &w, 
 /* One pair. Column c has the chunk's subgroup c, so the lane's four sums are those of tile t: of its first
  * and second half, for rows g and g + 8. */
 template <int BITS, int TABLE>
-__device__ __forceinline__ void chunk_one(const few_job &j, const few_walk &w, int chunk,
-                                          const lane_tables<TABLE> &tables, float sum[2]) {
+__device__ __forceinline__ void chunk_one(const few_job &j, const few_walk &w, const uint8_t *codes,
+                                          int chunk, const lane_tables<TABLE> &tables, float sum[2]) {
     enum { CODE = code_bits<BITS, TABLE>() };
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int n_tile = chunk == j.of.n_chunk - 1 ? j.of.last_tiles : TILE_CHUNK;
-    const uint8_t *const codes = w.panel + (int64_t)chunk * j.of.chunk_bytes, *const scales =
-                                                                                  codes + n_tile * BITS * 128;
+    const uint8_t *const scales = codes + n_tile * BITS * 128;
     const auto *const meta =
         (const subgroup_meta *)(w.column + meta_at(j.of.k_pad)) + chunk * 2 * TILE_CHUNK + 2 * t;
     tile_lane<CODE> v[TILE_CHUNK];
@@ -206,9 +226,10 @@ __device__ __forceinline__ void panel_sum(const few_job &j, few_walk w, const cu
     if (!HALVES && tile.n == 1 && !j.x.two) {
         float sum[2] = {0.0f, 0.0f};
         w.column = column_codes(j, tile, 0);
-#pragma unroll 2
-        for (int chunk = w.first; w.panel && chunk < j.of.n_chunk; chunk += w.step)
-            chunk_one<BITS, TABLE>(j, w, chunk, tables, sum);
+        for (int chunk = w.first; w.panel && chunk < j.of.n_chunk; chunk += w.step) {
+            chunk_one<BITS, TABLE>(j, w, walk_take(j, &w), chunk, tables, sum);
+            walk_done(j, &w);
+        }
         sum[0] = pairs_sum(sum[0], 4), sum[1] = pairs_sum(sum[1], 4);
         if (t == 0)
             to[g][0] = sum[0], to[g + 8][0] = sum[1];
@@ -224,8 +245,10 @@ __device__ __forceinline__ void panel_sum(const few_job &j, few_walk w, const cu
             __syncthreads();
         columns_copy(j, tile, from, columns);
         __syncthreads();
-        for (int chunk = from + w.first; chunk < end; chunk += w.step)
-            chunk_many<BITS, HALVES, TABLE>(j, w, chunk, chunk - from, tables, sum);
+        for (int chunk = from + w.first; chunk < end; chunk += w.step) {
+            chunk_many<BITS, HALVES, TABLE>(j, w, walk_take(j, &w), chunk, chunk - from, tables, sum);
+            walk_done(j, &w);
+        }
     }
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -282,9 +305,13 @@ __device__ __forceinline__ void few_write(const few_job &j, const few_sums &sums
 /* Blocks: x has two panels of outputs, y a tile, z a matrix if they are not gated. */
 template <int BITS, bool HALVES, int TABLE = TABLE_NONE>
 __global__ void __launch_bounds__(EXPERT_THREADS, 3) experts_few(const __grid_constant__ few_job j) {
-    extern __shared__ __align__(16) uint8_t columns[];
+    extern __shared__ __align__(128) uint8_t shared[]; /* the warps' rings, then columns */
     __shared__ few_sums sums;
+    __shared__ uint64_t bars[EXPERT_WARPS][FEW_DEPTH];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, matrix = blockIdx.z;
+    few_walk w = {};
+    ring_init(&w.chunks, shared + warp * FEW_DEPTH * j.of.stage_bytes, bars[warp], FEW_DEPTH,
+              j.of.stage_bytes);
     launch_next();
     launch_wait();
     if ((int)blockIdx.y >= __ldcg(j.x.n_tile))
@@ -300,14 +327,14 @@ __global__ void __launch_bounds__(EXPERT_THREADS, 3) experts_few(const __grid_co
         up[i] = p < j.n_panel && j.x.gated ? j.of.w[1] + at : nullptr;
     }
     const int share = parts_of(j.x.gated), slot = warp / share;
-    few_walk w = {slot == 0   ? panels[0]
-                  : slot == 1 ? panels[1]
-                  : slot == 2 ? up[0]
-                              : up[1],
-                  warp % share, share};
+    w.panel = slot == 0 ? panels[0] : slot == 1 ? panels[1] : slot == 2 ? up[0] : up[1];
+    w.first = w.ahead = warp % share;
+    w.step = share;
+    for (int i = 0; ring_ahead() && i < FEW_DEPTH; i++)
+        walk_ask(j, &w);
     if (w.first == 0 && lane == 0 && w.panel)
         prefetch_l2(w.panel, (uint32_t)j.of.panel_bytes);
-    panel_sum<BITS, HALVES, TABLE>(j, w, tile, columns, &sums);
+    panel_sum<BITS, HALVES, TABLE>(j, w, tile, shared + EXPERT_WARPS * FEW_DEPTH * j.of.stage_bytes, &sums);
     __syncthreads();
     few_write(j, sums, tile, matrix, panels, up);
 }
@@ -369,8 +396,11 @@ int experts_few_launch(const cuda_experts *a, const expert_job &x, cuda_stream s
     few_job j = {};
     const few_kernel kernel = kernel_of(&a->w[0].format);
     int e = kernel ? experts_few_make(a, x, &j) : (int)CUDA_UNSUPPORTED;
+    const bool alone = a->n_row == 1 && !a->two && a->w[0].format.group != 16;
+    j.of.stage_bytes = device_major() >= 8 ? stage_bytes_of(j.of.chunk_bytes) : 0;
     const size_t shared =
-        e || (a->n_row == 1 && !a->two && a->w[0].format.group != 16) ? 0 : (size_t)columns_bytes(j.of);
+        e ? 0
+          : (size_t)(EXPERT_WARPS * FEW_DEPTH * j.of.stage_bytes) + (alone ? 0 : (size_t)columns_bytes(j.of));
     e = e || a->codes ? e : experts_quantize_launch(a, j, s);
     e = e ? e : prepare(kernel, shared);
     const int64_t n_pair = a->n_row * a->n_used;
