@@ -51,7 +51,7 @@ __device__ static float largest_sum(const uint32_t *keys, const float *choice, i
 }
 
 /* Sets the keys of experts outside the best groups to 0. choice: [n_expert], overwritten. */
-__device__ static void groups_exclude(const cuda_route &a, uint32_t *keys, float *choice) {
+__device__ __noinline__ static void groups_exclude(const cuda_route &a, uint32_t *keys, float *choice) {
     const int lane = threadIdx.x % 32, n_group = (int)a.n_group;
     const int each = max((int)(a.n_expert / n_group), 1);
     for (int g = lane; g < n_group; g += 32) {
@@ -103,14 +103,18 @@ template <int N> __device__ __forceinline__ void softmax(float (&x)[N]) {
         x[i] = __fdiv_rn(x[i], sum);
 }
 
+/* Functions that a softmax needs not are apart, because the code of a choice is mostly not in the instruction
+ * cache: any multiprocessor may have the last block. */
+__device__ __noinline__ static float score_of(int kind, float x) {
+    return kind == SCORE_SQRT_SOFTPLUS ? sqrtf(x > 20.0f ? x : log1pf(expf(x))) : sigmoid(x);
+}
 template <int N> __device__ __forceinline__ void scores_make(const cuda_route &a, float (&x)[N]) {
     if (a.score == SCORE_SOFTMAX)
         softmax(x);
+    else if (a.score == SCORE_SIGMOID || a.score == SCORE_SQRT_SOFTPLUS)
 #pragma unroll
-    for (int i = 0; i < N; i++)
-        x[i] = a.score == SCORE_SIGMOID         ? sigmoid(x[i])
-               : a.score == SCORE_SQRT_SOFTPLUS ? sqrtf(x[i] > 20.0f ? x[i] : log1pf(expf(x[i])))
-                                                : x[i];
+        for (int i = 0; i < N; i++)
+            x[i] = score_of(a.score, x[i]);
 }
 
 /* Normalises and scales a row's weights. A lane has those of choices lane and lane + 32. */
@@ -121,7 +125,8 @@ __device__ __forceinline__ void weigh(const cuda_route &a, float (&x)[LANE_USED]
         softmax(x);
 #pragma unroll
     for (int i = 0; i < LANE_USED; i++) {
-        x[i] = a.score == SCORE_SIGMOID_LATE ? sigmoid(x[i]) : x[i];
+        if (a.score == SCORE_SIGMOID_LATE)
+            x[i] = score_of(SCORE_SIGMOID, x[i]);
         sum = (int)threadIdx.x % 32 + 32 * i < a.n_used ? __fadd_rn(sum, x[i]) : sum;
     }
     sum = __fadd_rn(warp_total(sum), 1e-20f); /* no division by zero */
@@ -134,6 +139,7 @@ __device__ __forceinline__ void weigh(const cuda_route &a, float (&x)[LANE_USED]
  * 0: there is none. Returns the lane's choice, a bit for each. */
 template <int EACH> __device__ __forceinline__ uint32_t keys_choose(uint32_t (&key)[EACH], int n_used) {
     uint32_t chosen = 0;
+#pragma unroll 1
     for (int u = 0; u < n_used; u++) {
         uint32_t best = 0;
 #pragma unroll
@@ -159,16 +165,20 @@ __device__ static void list_one(const cuda_route &a, const uint32_t *ids, void *
         return;
     uint8_t *const to = (uint8_t *)list;
     const int lane = threadIdx.x % 32, n_used = (int)a.n_used;
+#pragma unroll 1
     for (int u = lane; u < n_used; u += 32)
         ((cuda_expert_tile *)(to + l.tiles))[u] = {(int)ids[u], u * align, 1, 0};
+#pragma unroll 1
     for (int i = lane; i < n_used * align; i += 32)
         ((int *)(to + l.pairs))[i] = i % align ? -1 : i / align;
     if (lane < 2)
         ((int *)to)[lane] = lane ? n_used * align : n_used;
 }
 
-/* A row's choice by a warp. A lane has EACH successive experts. memory: [2 * n_expert], shared. */
-template <int EACH> __device__ static void row_choose(const route_job &j, int64_t row, uint32_t *memory) {
+/* A row's choice by a warp. A lane has EACH successive experts. memory: [2 * n_expert], shared. real: it is
+ * written. */
+template <int EACH>
+__device__ __forceinline__ void row_choose(const route_job &j, int64_t row, uint32_t *memory, bool real) {
     const cuda_route &a = j.a;
     const int lane = threadIdx.x % 32, n = (int)a.n_expert, first = lane * EACH;
     const float *const logits = a.logits + row * a.ldx;
@@ -207,7 +217,7 @@ template <int EACH> __device__ static void row_choose(const route_job &j, int64_
             ((float *)memory)[n + to++] = score[i];
         }
     __syncwarp();
-    if (a.n_row == 1) {
+    if (a.n_row == 1 && real) {
         list_one(a, ids, a.few, j.few, 1);
         list_one(a, ids, a.wide, j.wide, CUDA_EXPERT_ALIGN);
     }
@@ -219,21 +229,12 @@ template <int EACH> __device__ static void row_choose(const route_job &j, int64_
 #pragma unroll
     for (int i = 0; i < LANE_USED; i++) {
         const int u = lane + 32 * i;
-        if (u >= a.n_used)
+        if (u >= a.n_used || !real)
             break;
         out[u] = (float)ids[u];
         out[a.n_used + u] = a.times ? __fmul_rn(weight[i], a.times[ids[u]]) : weight[i];
     }
     __syncwarp();
-}
-
-__device__ static void row_route(const route_job &j, int64_t row, uint32_t *memory) {
-    if (j.a.n_expert <= 128)
-        row_choose<4>(j, row, memory);
-    else if (j.a.n_expert <= 256)
-        row_choose<8>(j, row, memory);
-    else
-        row_choose<ROUTE_MAX_EXPERT / 32>(j, row, memory);
 }
 
 /* ---- lists ---- */
@@ -303,7 +304,7 @@ __device__ static void list_make(const cuda_route &a, uint8_t *to, const cuda_ex
 }
 
 /* The lists of several rows. */
-__device__ static void lists_make(const route_job &j) {
+__device__ __noinline__ static void lists_make(const route_job &j) {
     __shared__ list_memory memory;
     const int few = CUDA_EXPERT_FEW / (j.a.two ? 2 : 1);
     if (j.a.few)
@@ -397,10 +398,12 @@ __device__ __forceinline__ bool ends_last(unsigned *ended, unsigned n) {
         if (before == n - 1)
             *ended = 0;
     }
-    return __shfl_sync(~0u, before, 0) == n - 1;
+    before = __shfl_sync(~0u, before, 0);
+    __syncwarp();
+    return before == n - 1;
 }
 
-template <int TYPE>
+template <int TYPE, int EACH>
 __global__ void __launch_bounds__(EXPERT_THREADS) route_few(const __grid_constant__ route_job j) {
     extern __shared__ uint32_t memory[]; /* of a choice */
     __shared__ float part[EXPERT_WARPS][FEW_EXPERTS + 1];
@@ -416,51 +419,62 @@ __global__ void __launch_bounds__(EXPERT_THREADS) route_few(const __grid_constan
 #pragma unroll
     for (int s = 0; s < FEW_STEPS; s++)
         few_weights<TYPE>(j, e0, s * FEW_STEP + 4 * (int)threadIdx.x, v[s]);
-    launch_wait();
-    for (int first = 4 * (int)threadIdx.x; first < k; first += FEW_STEPS * FEW_STEP) {
-        float4 u[FEW_STEPS];
-#pragma unroll
-        for (int s = 0; s < FEW_STEPS; s++)
-            u[s] = first + s * FEW_STEP < k ? four_inputs(x, first + s * FEW_STEP, k) : none;
-        if (first >= FEW_STEPS * FEW_STEP)
-#pragma unroll
-            for (int s = 0; s < FEW_STEPS; s++)
-                few_weights<TYPE>(j, e0, first + s * FEW_STEP, v[s]);
-#pragma unroll
-        for (int s = 0; s < FEW_STEPS; s++) {
-            square = four_fma(u[s], u[s], square);
-#pragma unroll
-            for (int i = 0; i < FEW_EXPERTS; i++)
-                sum[i] = four_fma(v[s][i], u[s], sum[i]);
-        }
-    }
-    const float total = experts_total(sum);
-    square = pairs_sum(square, 32);
-    if (lane % (32 / FEW_EXPERTS) == 0)
-        part[warp][lane / (32 / FEW_EXPERTS)] = total;
-    if (lane == 0)
-        part[warp][FEW_EXPERTS] = square;
-    __syncthreads();
-    auto all_warps = [&](int i) {
-        float s = 0.0f;
-#pragma unroll
-        for (int n = 0; n < EXPERT_WARPS; n++)
-            s = __fadd_rn(s, part[n][i]);
-        return s;
-    };
-    const float factor = a.norm ? norm_factor_of(all_warps(FEW_EXPERTS), (float)k, a.eps) : 1.0f;
+    /* While the first warp waits, it chooses among old logits: then the code is in the instruction cache. */
     bool last = false;
-    if (warp > 0) {
-        input_leave(j, row, factor);
-    } else {
-        const int e = e0 + lane;
-        if (lane < FEW_EXPERTS && e < a.n_expert) {
-            const float y = __fmul_rn(factor, all_warps(lane));
-            a.logits[row * a.ldx + e] = a.w_bias ? __fadd_rn(y, a.w_bias[e]) : y;
+    int turn = warp == 0 ? 0 : 1;
+    asm volatile("" : "+r"(turn));
+#pragma unroll 1
+    for (;; turn++) {
+        if (turn > 0) {
+            launch_wait();
+            for (int first = 4 * (int)threadIdx.x; first < k; first += FEW_STEPS * FEW_STEP) {
+                float4 u[FEW_STEPS];
+#pragma unroll
+                for (int s = 0; s < FEW_STEPS; s++)
+                    u[s] = first + s * FEW_STEP < k ? four_inputs(x, first + s * FEW_STEP, k) : none;
+                if (first >= FEW_STEPS * FEW_STEP)
+#pragma unroll
+                    for (int s = 0; s < FEW_STEPS; s++)
+                        few_weights<TYPE>(j, e0, first + s * FEW_STEP, v[s]);
+#pragma unroll
+                for (int s = 0; s < FEW_STEPS; s++) {
+                    square = four_fma(u[s], u[s], square);
+#pragma unroll
+                    for (int i = 0; i < FEW_EXPERTS; i++)
+                        sum[i] = four_fma(v[s][i], u[s], sum[i]);
+                }
+            }
+            const float total = experts_total(sum);
+            square = pairs_sum(square, 32);
+            if (lane % (32 / FEW_EXPERTS) == 0)
+                part[warp][lane / (32 / FEW_EXPERTS)] = total;
+            if (lane == 0)
+                part[warp][FEW_EXPERTS] = square;
+            __syncthreads();
+            auto all_warps = [&](int i) {
+                float s = 0.0f;
+#pragma unroll
+                for (int n = 0; n < EXPERT_WARPS; n++)
+                    s = __fadd_rn(s, part[n][i]);
+                return s;
+            };
+            const float factor = a.norm ? norm_factor_of(all_warps(FEW_EXPERTS), (float)k, a.eps) : 1.0f;
+            if (warp > 0) {
+                input_leave(j, row, factor);
+            } else {
+                const int e = e0 + lane;
+                if (lane < FEW_EXPERTS && e < a.n_expert) {
+                    const float y = __fmul_rn(factor, all_warps(lane));
+                    a.logits[row * a.ldx + e] = a.w_bias ? __fadd_rn(y, a.w_bias[e]) : y;
+                }
+                last = ends_last(a.ended + 1 + row, gridDim.x);
+            }
+            if (!last)
+                break;
         }
-        last = ends_last(a.ended + 1 + row, gridDim.x);
-        if (last)
-            row_route(j, row, memory);
+        row_choose<EACH>(j, row, memory, turn > 0);
+        if (turn > 0)
+            break;
     }
     if (a.n_row == 1)
         return;
@@ -565,11 +579,18 @@ __global__ void __launch_bounds__(TILE_THREADS) route_logits(const __grid_consta
     }
 }
 
+typedef void (*route_kernel)(const route_job);
+template <int TYPE> static route_kernel few_of(int64_t n_expert) {
+    return n_expert <= 128   ? route_few<TYPE, 4>
+           : n_expert <= 256 ? route_few<TYPE, 8>
+                             : route_few<TYPE, ROUTE_MAX_EXPERT / 32>;
+}
 static int few_launch(const route_job *j, cuda_stream s) {
     const int type = j->a.w.format.type;
-    auto *const kernel = type == TYPE_F32   ? route_few<TYPE_F32>
-                         : type == TYPE_F16 ? route_few<TYPE_F16>
-                                            : route_few<TYPE_BF16>;
+    const int64_t n = j->a.n_expert;
+    const route_kernel kernel = type == TYPE_F32   ? few_of<TYPE_F32>(n)
+                                : type == TYPE_F16 ? few_of<TYPE_F16>(n)
+                                                   : few_of<TYPE_BF16>(n);
     const size_t bytes = 2 * (size_t)j->a.n_expert * sizeof(uint32_t);
     const int e = j->a.n_row > 65535 ? (int)CUDA_UNSUPPORTED : prepare(kernel, bytes);
     const dim3 grid((unsigned)((j->a.n_expert + FEW_EXPERTS - 1) / FEW_EXPERTS), (unsigned)j->a.n_row);
@@ -589,13 +610,14 @@ static int logits_launch(const route_job *j, cuda_stream s) {
 
 /* ---- launching ---- */
 
+template <int EACH>
 __global__ void __launch_bounds__(32 * ROUTE_MAX_WARPS) route_rows(const __grid_constant__ route_job j) {
     extern __shared__ uint32_t memory[];
     const int warp = threadIdx.x / 32, n_warp = blockDim.x / 32;
     launch_next();
     launch_wait();
     for (int64_t row = (int64_t)blockIdx.x * n_warp + warp; row < j.a.n_row; row += gridDim.x * n_warp)
-        row_route(j, row, memory + warp * 2 * (int)j.a.n_expert);
+        row_choose<EACH>(j, row, memory + warp * 2 * (int)j.a.n_expert, true);
     if (j.lists && j.a.n_row > 1)
         lists_make(j);
 }
@@ -629,8 +651,11 @@ int route_launch(const cuda_route *a, cuda_stream s) {
     warps = warps > ROUTE_MAX_WARPS ? (int)ROUTE_MAX_WARPS : warps < 1 ? 1 : warps;
     const unsigned blocks = j.lists ? 1 : (unsigned)((a->n_row + warps - 1) / warps);
     const size_t bytes = (size_t)warps * 2 * (size_t)a->n_expert * sizeof(uint32_t);
-    int e = prepare(route_rows, bytes);
-    e = e ? e : launch(route_rows, dim3(blocks), dim3(32 * (unsigned)warps), bytes, s, j);
+    auto *const kernel = a->n_expert <= 128   ? route_rows<4>
+                         : a->n_expert <= 256 ? route_rows<8>
+                                              : route_rows<ROUTE_MAX_EXPERT / 32>;
+    int e = prepare(kernel, bytes);
+    e = e ? e : launch(kernel, dim3(blocks), dim3(32 * (unsigned)warps), bytes, s, j);
     if (e || j.lists)
         return e;
     e = prepare(route_lists, 0);
