@@ -19,7 +19,7 @@ enum {
     GATE_WARPS = 2 * GATE_PARTS,
     GATE_BLOCKS = 3 /* of a multiprocessor */,
     SUM_PARTS = parts_of(false),
-    SUM_WARPS = 24,
+    SUM_WARPS = 16,
     MAX_USED = CUDA_EXPERTS_ONE
 };
 
@@ -263,7 +263,7 @@ __device__ __forceinline__ float experts_add(const few_job &j, const one_sums &s
 /* Blocks have a panel, which their first warp finishes. If codes are left, the blocks of two neighbouring
  * panels are a cluster, and the first one leaves the codes of both. */
 template <int BITS, int TABLE, int WAY>
-__global__ void __launch_bounds__(32 * SUM_WARPS) experts_one(const __grid_constant__ few_job j) {
+__global__ void __launch_bounds__(32 * SUM_WARPS, 2) experts_one(const __grid_constant__ few_job j) {
     __shared__ one_sums sums;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, n_used = j.x.n_used, rank = blockIdx.z,
               panel_at = blockIdx.x * gridDim.z + rank, share = (int)blockDim.x / 32 / n_used,
