@@ -1,10 +1,10 @@
 /* experts_few.cu - products of experts with 8-bit activations.
  *
- * A block has up to eight pairs of one expert, and two panels of its matrices, of both matrices if gated. Its
- * eight warps share the panels, and K: the warps of a panel take chunks (256 of K) in turn. Which expert it
- * is is known only after the router, so nothing is read ahead of that; then whole panels are prefetched to
- * the L2 cache, and each warp's chunks are copied to its ring of stages. The codes of several pairs are in
- * shared memory, too.
+ * A block has up to eight pairs of one expert, and two panels of its matrices, of both matrices if gated,
+ * then the next two. Its eight warps share the panels, and K: the warps of a panel take chunks (256 of K) in
+ * turn. Which expert it is is known only after the router, so nothing is read ahead of that; then whole
+ * panels are prefetched to the L2 cache, and each warp's chunks are copied to its ring of stages. The codes
+ * of several pairs are in shared memory, too.
  *
  * A pair alone uses the columns of the matrix instruction for the eight subgroups of a chunk (as
  * linear_left.cu), so each lane scales four sums for a chunk, otherwise four for each subgroup. The order of
@@ -16,6 +16,9 @@
 #include "kernels/cuda/ring.cuh"
 
 enum { COLUMNS = CUDA_EXPERT_FEW, FEW_DEPTH = 2 /* stages of a warp's ring */ };
+/* A block takes several pairs of panels in turn, up to FEW_TURNS, if FEW_WAVES blocks a multiprocessor are
+ * left. */
+enum { FEW_TURNS = 8, FEW_WAVES = 6 };
 
 /* ---- the rows' codes ---- */
 
@@ -58,16 +61,22 @@ struct few_walk {
     const uint8_t *column;
     const int4 *meta; /* [subgroup][pair of columns] */
     ring chunks;
-    int ahead; /* the next chunk that is copied to the ring */
+    const uint8_t *next; /* the panel that is copied to the ring, its next chunk, and the panels left */
+    int ahead, left;
 };
 
 /* Starts to copy the next chunk, if there is one. All lanes have read the stage that it replaces. */
 __device__ __forceinline__ void walk_ask(const few_job &j, few_walk *w) {
-    if (!w->panel || w->ahead >= j.of.n_chunk)
+    if (w->left <= 0)
         return;
-    ring_put(&w->chunks, w->panel + (int64_t)w->ahead * j.of.chunk_bytes,
+    ring_put(&w->chunks, w->next + (int64_t)w->ahead * j.of.chunk_bytes,
              w->ahead == j.of.n_chunk - 1 ? j.of.last_bytes : j.of.chunk_bytes);
     w->ahead += w->step;
+    if (w->ahead < j.of.n_chunk)
+        return;
+    w->ahead = w->first;
+    w->next += 2 * j.of.panel_bytes;
+    w->left--;
 }
 /* Waits for the next chunk; after walk_done its memory may be replaced. */
 __device__ __forceinline__ const uint8_t *walk_take(const few_job &j, few_walk *w) {
@@ -214,10 +223,11 @@ struct few_sums {
     float of[EXPERT_WARPS][PACK_PANEL][COLUMNS + 1];
 };
 
-/* Sums a warp's share of K for its panel. columns: shared memory, not used for one pair alone. */
+/* Sums a warp's share of K for its panel. columns: shared memory, not used for one pair alone. again: an
+ * earlier panel has copied them, if they fit. */
 template <int BITS, bool HALVES, int TABLE>
-__device__ __forceinline__ void panel_sum(const few_job &j, few_walk w, const cuda_expert_tile &tile,
-                                          uint8_t *columns, few_sums *sums) {
+__device__ __forceinline__ void panel_sum(const few_job &j, few_walk &w, const cuda_expert_tile &tile,
+                                          uint8_t *columns, bool again, few_sums *sums) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     auto &to = sums->of[threadIdx.x / 32];
     lane_tables<TABLE> tables;
@@ -243,8 +253,10 @@ __device__ __forceinline__ void panel_sum(const few_job &j, few_walk w, const cu
         const int end = w.panel ? min(from + (int)PART_CHUNKS, j.of.n_chunk) : 0;
         if (from)
             __syncthreads();
-        columns_copy(j, tile, from, columns);
-        __syncthreads();
+        if (!again || j.of.n_chunk > PART_CHUNKS) {
+            columns_copy(j, tile, from, columns);
+            __syncthreads();
+        }
         for (int chunk = from + w.first; chunk < end; chunk += w.step) {
             chunk_many<BITS, HALVES, TABLE>(j, w, walk_take(j, &w), chunk, chunk - from, tables, sum);
             walk_done(j, &w);
@@ -258,10 +270,9 @@ __device__ __forceinline__ void panel_sum(const few_job &j, few_walk w, const cu
 
 /* ---- results ---- */
 
-/* A finished sum of output `in` of the block's panels of one matrix, for one pair. */
-__device__ __forceinline__ float few_value(const few_job &j, const few_sums &sums, int matrix,
-                                           const uint8_t *panel, int slot, int in, int m,
-                                           const cuda_expert_tile &tile) {
+/* A finished sum of output `in` of two panels of one matrix, for one pair. */
+__device__ __forceinline__ float few_value(const few_job &j, const few_sums &sums, const uint8_t *panel,
+                                           int slot, int in, int m, const cuda_expert_tile &tile) {
     const int share = parts_of(j.x.gated), each = j.x.two ? 2 : 1;
     float v = 0.0f;
     for (int c = 0; c < each; c++) {
@@ -282,31 +293,31 @@ __device__ __forceinline__ float few_value(const few_job &j, const few_sums &sum
     return v;
 }
 
-/* A warp has 32 outputs of a pair. */
+/* A warp has 32 outputs, those of two panels, of a pair. */
 __device__ __forceinline__ void few_write(const few_job &j, const few_sums &sums,
-                                          const cuda_expert_tile &tile, int matrix,
-                                          const uint8_t *const panels[2], const uint8_t *const up[2]) {
-    const int in = threadIdx.x % 32, m = threadIdx.x / 32, at = (int)blockIdx.x * EXPERT_OUTPUTS + in;
+                                          const cuda_expert_tile &tile, int matrix, int two_panels) {
+    const int in = threadIdx.x % 32, m = threadIdx.x / 32, at = two_panels * EXPERT_OUTPUTS + in;
     const int unit = in / PACK_PANEL;
+    const int64_t panel = tile.expert * j.expert_bytes + (at / PACK_PANEL) * j.of.panel_bytes;
     if (m >= tile.n)
         return;
     const int pair = j.x.pairs[tile.first + m];
     const bool there = at < j.x.n;
     float v = 0.0f;
     if (there) {
-        v = few_value(j, sums, matrix, panels[unit], unit, in, m, tile);
-        const float u = j.x.gated ? few_value(j, sums, 1, up[unit], 2 + unit, in, m, tile) : 0.0f;
+        v = few_value(j, sums, j.of.w[matrix] + panel, unit, in, m, tile);
+        const float u = j.x.gated ? few_value(j, sums, j.of.w[1] + panel, 2 + unit, in, m, tile) : 0.0f;
         v = expert_write(j.x, tile.expert, pair, at, matrix, v, u);
     }
     if (j.leaves)
         codes_store(j.leaves + pair * j.leaves_step, j.x.n, at, v);
 }
 
-/* Blocks: x has two panels of outputs, y a tile, z a matrix if they are not gated. */
+/* Blocks: x has `turns` times two panels of outputs, y a tile, z a matrix if they are not gated. */
 template <int BITS, bool HALVES, int TABLE = TABLE_NONE>
 __global__ void __launch_bounds__(EXPERT_THREADS, 3) experts_few(const __grid_constant__ few_job j) {
     extern __shared__ __align__(128) uint8_t shared[]; /* the warps' rings, then columns */
-    __shared__ few_sums sums;
+    __shared__ few_sums sums[2];
     __shared__ uint64_t bars[EXPERT_WARPS][FEW_DEPTH];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, matrix = blockIdx.z;
     few_walk w = {};
@@ -317,26 +328,26 @@ __global__ void __launch_bounds__(EXPERT_THREADS, 3) experts_few(const __grid_co
     if ((int)blockIdx.y >= __ldcg(j.x.n_tile))
         return;
     const cuda_expert_tile tile = j.x.tiles[blockIdx.y];
-    const int64_t base = tile.expert * j.expert_bytes;
-    const uint8_t *panels[2], *up[2];
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const int p = (int)blockIdx.x * 2 + i;
-        const int64_t at = base + p * j.of.panel_bytes;
-        panels[i] = p < j.n_panel ? j.of.w[matrix] + at : nullptr;
-        up[i] = p < j.n_panel && j.x.gated ? j.of.w[1] + at : nullptr;
-    }
-    const int share = parts_of(j.x.gated), slot = warp / share;
-    w.panel = slot == 0 ? panels[0] : slot == 1 ? panels[1] : slot == 2 ? up[0] : up[1];
+    const int share = parts_of(j.x.gated), slot = warp / share, first = (int)blockIdx.x * j.turns,
+              end = min(first + j.turns, (j.n_panel + 1) / 2);
+    const uint8_t *const of = j.of.w[slot < 2 ? matrix : 1] + tile.expert * j.expert_bytes;
     w.first = w.ahead = warp % share;
     w.step = share;
+    w.next = of + (2 * first + slot % 2) * j.of.panel_bytes;
+    w.left = w.first < j.of.n_chunk ? (min(2 * end, j.n_panel) - (2 * first + slot % 2) + 1) / 2 : 0;
     for (int i = 0; ring_ahead() && i < FEW_DEPTH; i++)
         walk_ask(j, &w);
-    if (w.first == 0 && lane == 0 && w.panel)
-        prefetch_l2(w.panel, (uint32_t)j.of.panel_bytes);
-    panel_sum<BITS, HALVES, TABLE>(j, w, tile, shared + EXPERT_WARPS * FEW_DEPTH * j.of.stage_bytes, &sums);
-    __syncthreads();
-    few_write(j, sums, tile, matrix, panels, up);
+    for (int two = first; two < end; two++) {
+        const int p = 2 * two + slot % 2;
+        few_sums *const to = &sums[(two - first) % 2];
+        w.panel = p < j.n_panel ? of + p * j.of.panel_bytes : nullptr;
+        if (w.first == 0 && lane == 0 && w.panel)
+            prefetch_l2(w.panel, (uint32_t)j.of.panel_bytes);
+        panel_sum<BITS, HALVES, TABLE>(j, w, tile, shared + EXPERT_WARPS * FEW_DEPTH * j.of.stage_bytes,
+                                       two > first, to);
+        __syncthreads();
+        few_write(j, *to, tile, matrix, two);
+    }
 }
 
 /* ---- launching ---- */
@@ -403,8 +414,10 @@ int experts_few_launch(const cuda_experts *a, const expert_job &x, cuda_stream s
           : (size_t)(EXPERT_WARPS * FEW_DEPTH * j.of.stage_bytes) + (alone ? 0 : (size_t)columns_bytes(j.of));
     e = e || a->codes ? e : experts_quantize_launch(a, j, s);
     e = e ? e : prepare(kernel, shared);
-    const int64_t n_pair = a->n_row * a->n_used;
-    const dim3 grid((unsigned)((j.n_panel + 1) / 2),
+    const int64_t n_pair = a->n_row * a->n_used, n_tile = n_pair < a->n_expert ? n_pair : a->n_expert,
+                  twos = (j.n_panel + 1) / 2, turns = twos * n_tile / (FEW_WAVES * device_sm_count());
+    j.turns = (int)(turns < 1 ? 1 : turns > FEW_TURNS ? (int64_t)FEW_TURNS : turns);
+    const dim3 grid((unsigned)((twos + j.turns - 1) / j.turns),
                     (unsigned)cuda_expert_few_of(n_pair, a->n_expert, a->two).max_tile,
                     a->gated ? 1 : (unsigned)a->n_w);
     return e                ? e

@@ -17,6 +17,7 @@ struct few_job {
     const uint8_t *next;  /* cuda_experts.next; NULL: none */
     int64_t step, leaves_step, expert_bytes, residuals, next_bytes /* of an expert */;
     int n_panel;
+    int turns; /* experts_few.cu: pairs of panels of a block */
 };
 typedef void (*few_kernel)(const few_job);
 
