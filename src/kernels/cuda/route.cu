@@ -419,9 +419,10 @@ __global__ void __launch_bounds__(EXPERT_THREADS) route_few(const __grid_constan
 #pragma unroll
     for (int s = 0; s < FEW_STEPS; s++)
         few_weights<TYPE>(j, e0, s * FEW_STEP + 4 * (int)threadIdx.x, v[s]);
-    /* While the first warp waits, it chooses among old logits: then the code is in the instruction cache. */
+    /* While the first warp of one row waits, it chooses among old logits: then the code is in the instruction
+     * cache. */
     bool last = false;
-    int turn = warp == 0 ? 0 : 1;
+    int turn = warp == 0 && a.n_row == 1 ? 0 : 1;
     asm volatile("" : "+r"(turn));
 #pragma unroll 1
     for (;; turn++) {
