@@ -125,10 +125,11 @@ static void check_row(const attend_case *c, const plain_cache *p, const float *q
 }
 
 /* Two sequences side by side, token after token, pages scattered; the reference keeps plain caches. */
-static void check_attention(attend_case c, const int *lengths) {
+static void check_rows(attend_case c, const int *lengths, bool many) {
     enum { PAGES = 12, ROWS = 2 };
     const int max = lengths[0] > lengths[1] ? lengths[0] : lengths[1];
     gpu_attention g = gpu_attention_open(&c, ROWS, true, PAGES);
+    g.a.many = many;
     plain_cache plain[ROWS] = {plain_open(&c, max), plain_open(&c, max)};
     float *found = malloc((size_t)(ROWS * g.nq) * sizeof *found);
     const kernel_table *t = kernels_table_for("ref");
@@ -158,6 +159,11 @@ static void check_attention(attend_case c, const int *lengths) {
     gpu_attention_close(&g);
     plain_close(&c, &plain[0]), plain_close(&c, &plain[1]);
     free(found);
+}
+
+static void check_attention(attend_case c, const int *lengths) {
+    check_rows(c, lengths, false);
+    check_rows(c, lengths, true);
 }
 
 static void check_all(int code_bits) {

@@ -203,6 +203,7 @@ nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
     a.first_page = (slides ? c->mem.first_part : c->mem.first_page) + w->g->row;
     a.cos_sin = n_rot ? c->mem.cos_sin[s->rope->u.rope.table] + w->g->row * n_rot : NULL;
     a.cos_sin_by_row = true;
+    a.many = c->batched;
     a.stored = c->now.stored || !op_stores(o) || kv->shared;
     a.style = style;
     a.n_rot = n_rot;

@@ -12,7 +12,7 @@ enum { WARPS = 8, HEADS = 8 };
 enum { FEWER = WARPS / 4 };
 /* One block reads up to this many pages alone. With more pages a block has at least two, because joining
  * costs more than reading. */
-enum { TOGETHER_PAGES = 4 };
+enum { TOGETHER_PAGES = 4, MANY_PAGES = 16 /* cuda_attend.many */ };
 /* Positions in a warp's piece of a page: PIECE in halves, CODES in codes. */
 enum { PIECE = 16, CODES = 32 };
 /* Weights are kept 2^10 times as large, so that halves represent small weights with all their bits. */
@@ -44,7 +44,9 @@ __device__ __forceinline__ attend_range range_of(const attend_job &j, int positi
     r.n_stored = a.k ? position : position + 1;
     r.page0 = r.low / CUDA_PAGE;
     r.n_page = r.position / CUDA_PAGE + 1 - r.page0;
-    r.n_span = r.n_page <= TOGETHER_PAGES ? 1 : min(j.n_span, (r.n_page + 1) / 2);
+    r.n_span = a.many                       ? min(j.n_span, (r.n_page + MANY_PAGES - 1) / MANY_PAGES)
+               : r.n_page <= TOGETHER_PAGES ? 1
+                                            : min(j.n_span, (r.n_page + 1) / 2);
     return r;
 }
 __host__ __device__ __forceinline__ int head_blocks(const attend_job &j) {

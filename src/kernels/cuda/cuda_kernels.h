@@ -35,7 +35,7 @@ extern "C" {
 #include "model/program.h"
 #include "numbers/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 22, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 23, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum {
     CUDA_PAGE = 64 /* positions of a KV page */,
     CUDA_MAX_ROWS = 64 /* rows of `linear` and `batch` */,
@@ -150,6 +150,8 @@ typedef struct cuda_attend {
     const int32_t *first_page; /* [n_row]: index in `pages` of the first page of the row's sequence */
     const float *cos_sin;      /* [position, n_rot]: n_rot/2 cosines, then n_rot/2 sines; NULL: no rotation */
     bool cos_sin_by_row;       /* cos_sin is [n_row, n_rot] */
+    bool many;   /* `attend`: rows of many sequences, so a block has more pages of a row. The last bits
+                    are other ones (not of latents) */
     bool stored; /* `store` stored the rows, or the launches before wrote to the same sequences */
     /* [d_head]: heads of q and k are RMSNorm(head) * norm before they are rotated, with the bits of `norm`.
        `attend` only, if cuda_attend_norms(). NULL: both are used as they are. */
