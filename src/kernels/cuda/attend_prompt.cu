@@ -106,9 +106,9 @@ template <int D>
 __device__ __forceinline__ void own_load(const cuda_attend &a, const prompt_rows &r, bool is_value,
                                          __half *to) {
     const int in = r.position0 % CUDA_PAGE;
-    block_gather<2>(a, is_value, r.kv_head, r.position0 - in, r.row0 - in, r.row0 + r.n - 1, threadIdx.x,
-                    PROMPT_THREADS,
-                    [&](int p, int u, uint4 h) { *(uint4 *)(to + p * prompt_shared<D>::LINE + u * 8) = h; });
+    block_gather<0, 2, true>(
+        a, is_value, r.kv_head, r.position0 - in, r.row0 - in, r.row0 + r.n - 1, threadIdx.x, PROMPT_THREADS,
+        [&](int p, int u, uint4 h) { *(uint4 *)(to + p * prompt_shared<D>::LINE + u * 8) = h; });
 }
 
 /* Starts loading a page's keys and values into shared memory. */

@@ -74,18 +74,22 @@ __device__ __forceinline__ uint4 eight_finish(const cuda_attend &a, bool is_valu
 /* Gathers the keys or values of one head in the block of positions from `position` on, which row `first` of
  * the launch would have (it may be negative): from the launch's rows up to `last`, and older ones from the
  * page of newest positions. Positions after `last` become zeros. Calls put(position in the block, u, halves
- * [8 u, 8 u + 8)), by `n_thread` threads. The loads of UNITS calls are in flight together. */
-template <int UNITS, class Put>
+ * [8 u, 8 u + 8)), by `n_thread` threads. The loads of UNITS calls are in flight together. D: width of heads;
+ * 0: any. ALONE: the launch has rows of one sequence. */
+template <int D, int UNITS, bool ALONE, class Put>
 __device__ __forceinline__ void block_gather(const cuda_attend &a, bool is_value, int head, int position,
                                              int first, int last, int thread, int n_thread, const Put &put) {
-    const int d = (int)a.kv.d_head, eights = d / 8, n_unit = CUDA_PAGE * eights, of = a.first_page[last];
+    const int d = D ? D : (int)a.kv.d_head, eights = d / 8, n_unit = CUDA_PAGE * eights,
+              of = a.first_page[last];
     const __half *old = recent_at(a, is_value, a.pages + of, position / CUDA_PAGE, head);
+    const float *const from = is_value ? a.v + (int64_t)head * d : a.k + (int64_t)head * d;
+    const int64_t ld = is_value ? a.ldv : a.ldk;
     for (int begin = thread; begin < n_unit; begin += UNITS * n_thread) {
         float x[UNITS][8];
 #pragma unroll
         for (int i = 0; i < UNITS; i++) { /* missing rows load another one */
             const int unit = begin + i * n_thread, row = min(max(first + unit / eights, 0), last);
-            eight_at(new_at(a, is_value, row, head) + unit % eights * 8, x[i]);
+            eight_at(from + row * ld + unit % eights * 8, x[i]);
         }
 #pragma unroll
         for (int i = 0; i < UNITS; i++) {
@@ -93,7 +97,7 @@ __device__ __forceinline__ void block_gather(const cuda_attend &a, bool is_value
             if (unit >= n_unit)
                 break;
             uint4 h = make_uint4(0, 0, 0, 0);
-            if (row >= 0 && row <= last && a.first_page[row] == of)
+            if (row >= 0 && row <= last && (ALONE || a.first_page[row] == of))
                 h = eight_finish(a, is_value, row, position + p, head, u, x[i]);
             else if (row <= last)
                 h = *(const uint4 *)(old + p * d + u * 8);

@@ -41,12 +41,14 @@ __global__ void __launch_bounds__(STORE_THREADS) store_rows(const __grid_constan
 
 /* A thread block has `each` rows and the keys or the values of one head. Rows that end a block of positions
  * pack it. */
+template <int D>
 __global__ void __launch_bounds__(PACK_THREADS, 4)
     pack_rows(const __grid_constant__ cuda_attend a, int each) {
     extern __shared__ __align__(16) uint8_t shared[];
     __half *const block = (__half *)shared;
-    const int d = (int)a.kv.d_head, line = d + 8 /* lines begin in different banks */, head = blockIdx.y,
-              bits = a.kv.code_bits, row0 = blockIdx.x * each, end = min(row0 + each, (int)a.n_row);
+    const int d = D ? D : (int)a.kv.d_head, line = d + 8 /* lines begin in different banks */,
+              head = blockIdx.y, bits = a.kv.code_bits, row0 = blockIdx.x * each,
+              end = min(row0 + each, (int)a.n_row);
     const bool is_value = blockIdx.z;
     launch_next();
     launch_wait();
@@ -57,9 +59,9 @@ __global__ void __launch_bounds__(PACK_THREADS, 4)
         for (; ends; ends &= ends - 1) {
             const int row = base + __ffs(ends) - 1, page = a.position[row] / CUDA_PAGE;
             const int32_t *pages = a.pages + a.first_page[row];
-            block_gather<2>(a, is_value, head, page * CUDA_PAGE, row - (CUDA_PAGE - 1), row, threadIdx.x,
-                            PACK_THREADS,
-                            [&](int p, int u, uint4 h) { *(uint4 *)(block + p * line + u * 8) = h; });
+            block_gather<D, 2, false>(
+                a, is_value, head, page * CUDA_PAGE, row - (CUDA_PAGE - 1), row, threadIdx.x, PACK_THREADS,
+                [&](int p, int u, uint4 h) { *(uint4 *)(block + p * line + u * 8) = h; });
             __syncthreads();
             if (is_value)
                 pack_values(bits, d, block, line, (uint8_t *)page_at(a, a.kv.v, bits, pages, page, head));
@@ -126,6 +128,9 @@ int pack_launch(const cuda_attend *a, cuda_stream s) {
     /* one block of a prompt's; of generated rows any may end one */
     const int each = a->n_row > CUDA_MAX_ROWS ? CUDA_PAGE : 4;
     const dim3 grid((unsigned)((a->n_row + each - 1) / each), (unsigned)a->kv.n_kv_head, 2);
-    const int e = prepare(pack_rows, block);
-    return e ? e : launch(pack_rows, grid, dim3(PACK_THREADS), block, s, *a, each);
+    const auto kernel = a->kv.d_head == 64    ? pack_rows<64>
+                        : a->kv.d_head == 128 ? pack_rows<128>
+                                              : pack_rows<0>;
+    const int e = prepare(kernel, block);
+    return e ? e : launch(kernel, grid, dim3(PACK_THREADS), block, s, *a, each);
 }

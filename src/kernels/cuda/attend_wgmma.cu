@@ -177,11 +177,12 @@ __device__ __forceinline__ void codes_fetch(const cuda_attend &a, int kv_head, c
                       in = position % CUDA_PAGE, last = row + (its ? one.n : other.n) - 1;
 #pragma unroll 1
             for (int is_value = 0; is_value < 2; is_value++)
-                block_gather<2>(a, is_value, kv_head, position - in, row - in, last, thread, GROUP_THREADS,
-                                [&](int p, int u, uint4 h) {
-                                    const uint32_t x[4] = {h.x, h.y, h.z, h.w};
-                                    piece_store(piece_at(to + is_value * wgmma_shared<D>::PART, p, u), x);
-                                });
+                block_gather<D, 2, true>(a, is_value, kv_head, position - in, row - in, last, thread,
+                                         GROUP_THREADS, [&](int p, int u, uint4 h) {
+                                             const uint32_t x[4] = {h.x, h.y, h.z, h.w};
+                                             piece_store(
+                                                 piece_at(to + is_value * wgmma_shared<D>::PART, p, u), x);
+                                         });
         } else {
             const uint8_t *const from = codes + taken % CODE_STAGES * wgmma_shared<D>::CODES;
             bar_wait<false>(arrived + taken % CODE_STAGES, taken / CODE_STAGES & 1);
@@ -320,7 +321,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 1)
         return;
     if (group == GROUPS && CODED) {
         uint8_t *const codes = queries + wgmma_shared<D>::QUERIES;
-        registers_keep<88>();
+        registers_keep<104>();
         if (a.kv.code_bits == 8)
             codes_fetch<D, 8>(a, kv_head, o, one, other, codes, arrived, shared_address(stages), full, empty);
         else
@@ -331,7 +332,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 1)
                        max(one.position0 + one.n, other.position0 + other.n), shared_address(stages), full,
                        empty);
     } else {
-        registers_take<CODED ? 208 : 240>();
+        registers_take<CODED ? 200 : 240>();
         enum { LINE = wgmma_shared<D>::LINE };
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, in = warp % 4 * 16;
         const tile_rows t = group ? other : one;
