@@ -241,7 +241,7 @@ def make_weights(r, config):
 def make(folder, seed):
     r = random.Random(seed)
     config = {"architectures": ["Glm4MoeForCausalLM"], "attention_bias": True, "bos_token_id": 1, "eos_token_id": 2,
-              "dtype": "bfloat16", "first_k_dense_replace": 1, "head_dim": 12, "hidden_act": "silu", "hidden_size": 48,
+              "dtype": "bfloat16", "first_k_dense_replace": 1, "head_dim": 12, "hidden_act": "silu", "hidden_size": 40,
               "intermediate_size": 56, "max_position_embeddings": 128, "model_type": "glm4_moe",
               "moe_intermediate_size": 24, "n_group": 1, "n_routed_experts": 6, "n_shared_experts": 1,
               "norm_topk_prob": True, "num_attention_heads": 4, "num_experts_per_tok": 2, "num_hidden_layers": 2,

@@ -141,11 +141,14 @@ static void map_weight(const gguf_tensor *t, const weight *of, const int32_t *or
                 where[from + r - b->first_row] = (int32_t)(at + r - a->first_row);
         }
     }
-    for (int64_t r = 0; r < from; r++)
-        if (where[r] >= 0) {
-            const int64_t source = r / each * each + order[r % each];
-            to[where[r]] = where[source];
-        }
+    /* Behind the rows of each expert there may be some that only pad them. */
+    const int64_t n_expert = NUM_MAX(of->n_expert, 1), all = from / n_expert;
+    const int64_t own = of->n_expert > 1 ? of->expert_n : all;
+    for (int64_t r = 0; r < from; r++) {
+        const int64_t in = r % all;
+        if (where[r] >= 0 && in < own)
+            to[where[r]] = where[r - in + in / each * each + order[in % each]];
+    }
 }
 
 static int64_t rows_of(const weight *of) {
