@@ -238,7 +238,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     for (int i = 0; i < b.n_thread; i++)
-        b.scratch[i] = mem_alloc_aligned(64, attend_scratch_bytes(512));
+        b.scratch[i] = mem_alloc_aligned(64, attend_scratch_bytes(512, true));
     printf("%s, %d threads, read %.1f GB/s\n", b.t->isa, b.n_thread, b.read.best * 1e-9);
     static const struct {
         type_id type;

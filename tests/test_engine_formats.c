@@ -8,6 +8,7 @@
 #include "plan/lp.h"
 #include "plan/planner.h"
 #include "profile/quality.h"
+#include "support/sanitized.h"
 #include "support/skip.h"
 #include "support/tempdir.h"
 
@@ -179,8 +180,9 @@ static double forced(nib_engine_options o, const nib_workload *w, int kv_type, c
     return flow.tok_s;
 }
 
+#define NEAR (SANITIZED ? 0.03 : 0.005) /* a sanitizer holds freed memory for a while */
 static bool is_near(double a, double b) {
-    return fabs(a - b) <= 0.005 * fmax(a, b);
+    return fabs(a - b) <= NEAR * fmax(a, b);
 }
 
 /* The chosen formats have the least loss of those that are as fast as the fastest within a hundredth. */
@@ -233,7 +235,7 @@ static void best_of_forced_choices(void **state) {
             else if (k == f.format)
                 assert_true(is_near(f.tok_s, forced(o, &w, NIB_KV_F16, f.kv_layers)));
         check_choice(&f);
-        assert_true(f.tok_s * 1.01 >= most * 0.995);
+        assert_true(f.tok_s * 1.01 >= most * (1 - NEAR));
         n_chosen[f.formats[f.format].kv_type != NIB_KV_F16]++;
         n_solved++;
     }

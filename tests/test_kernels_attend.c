@@ -74,7 +74,7 @@ static void problem_close(problem *p) {
 static guarded attend_by(const kernel_table *t, const problem *p, int64_t by_head, int64_t by_row) {
     const attend_case *c = &p->c;
     guarded out = guard_open((size_t)(c->n_row * c->n_head * c->d) * sizeof(float));
-    guarded scratch = guard_open(attend_scratch_bytes(c->d));
+    guarded scratch = guard_open(attend_scratch_bytes(c->d, false));
     attend_args a = p->args;
     a.out = out.data;
     a.scratch = scratch.data;
@@ -91,7 +91,7 @@ static guarded attend_by_parts(const kernel_table *t, const problem *p) {
     const attend_case *c = &p->c;
     const int64_t group = c->n_head / c->n_kv, each = attend_part_floats(c->d);
     guarded out = guard_open((size_t)(c->n_row * c->n_head * c->d) * sizeof(float));
-    guarded scratch = guard_open(attend_scratch_bytes(c->d));
+    guarded scratch = guard_open(attend_scratch_bytes(c->d, false));
     attend_args a = p->args;
     a.out = out.data;
     a.scratch = scratch.data;

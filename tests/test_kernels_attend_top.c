@@ -69,7 +69,8 @@ static void problem_close(problem *p) {
 static guarded attend_by(const kernel_table *t, problem *p, int64_t by_head, int64_t by_row) {
     const top_case *c = &p->c;
     guarded out = guard_open((size_t)(c->n_row * c->n_head * c->d) * sizeof(float));
-    guarded scratch = guard_open(attend_scratch_bytes(c->d) + attend_top_bytes(c->past + c->n_row));
+    guarded scratch =
+        guard_open(attend_scratch_bytes(c->d, kv_is_coded(c->type)) + attend_top_bytes(c->past + c->n_row));
     attend_args a = p->args;
     a.sinks = c->sinks ? p->sinks : NULL;
     a.out = out.data;

@@ -49,7 +49,7 @@ static cache cache_open(const coded_case *c) {
          i++) /* channels with a size and a place of their own, as keys have */
         for (int64_t d = 0; d < c->d; d++)
             x.k[i * c->d + d] = x.k[i * c->d + d] * (float)(1 + d % 7) / 4 + (float)(d % 5) - 2;
-    x.scratch = guard_open(attend_scratch_bytes(c->d));
+    x.scratch = guard_open(attend_scratch_bytes(c->d, true));
     x.paged = paged_kv_open(c->type, c->n, c->n_kv, c->d); /* NaN: unwritten positions must not be used */
     x.kv = x.paged.view;
     x.kv.rotated = c->rotated;

@@ -125,7 +125,7 @@ static void write_positions(sequence *s, int64_t first, int64_t end) {
 static void check_positions(const sequence *s) {
     const kernel_table *k = kernels_table_for("ref");
     static float q[64], out[64];
-    void *scratch = aligned_alloc(64, (attend_scratch_bytes(16) + 63) / 64 * 64);
+    void *scratch = aligned_alloc(64, (attend_scratch_bytes(16, true) + 63) / 64 * 64);
     for (int64_t p = 0; p < s->n; p++) {
         const attend_args a = {.kv = view_of(s, p / 3 % 2),
                                .q = q,

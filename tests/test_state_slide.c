@@ -67,7 +67,7 @@ static setting *setting_open(type_id type, int64_t n_page, bool each, uint64_t m
     s->seed = seed;
     s->of = tiny_layout_open(rows ? "tests/data/arch/gemma4" : tiny_folder_gemma3(WINDOW));
     s->rows = rows;
-    s->scratch = aligned_alloc(64, (attend_scratch_bytes(D_HEAD) + 63) / 64 * 64);
+    s->scratch = aligned_alloc(64, (attend_scratch_bytes(D_HEAD, true) + 63) / 64 * 64);
     if (ledger_open(places_of(caps), &s->l, &err) ||
         kv_pool_open(s->of.l, formats, false, true, device_host(), s->l, &s->pages, &err))
         fail_msg("%s", err.message);

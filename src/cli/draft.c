@@ -34,6 +34,7 @@ int cli_open_draft(const cli_args *args, const nib_engine_options *options, nib_
     o.n_draft = o.n_best = 0;
     o.grammar = o.stream = false;
     o.residual = NULL;
+    o.sparse_v = 0;
     o.devices = o.hosts = NULL; /* proposals are made where tokens are drawn */
     o.split = NIB_SPLIT_LAYER;
     o.ahead = !strcmp(args->draft_model, "mtp");

@@ -133,8 +133,8 @@ static nib_status check_split(const nib_engine_options *o, const cluster_places 
     return NIB_OK;
 }
 
-/* Gives each rank all layers, of which it has a share, and the first one the head too. GPUs share the head.
- */
+/* Gives each rank all layers, of which it has a share. Of ranks on processors the first has the head; GPUs
+ * share it. */
 static nib_status share(const engine_core *whole, const cluster_places *places, pipeline **ranks,
                         cluster_decision *d, nib_error *err) {
     const int n_block = layout_n_block(whole->layout);

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 
 #define LOOK_S 2e-3 /* a token that takes longer is not slower by a percent or two for waking */
-enum { CORES = 4 /* of each rank: it computes, receives, and two for the rest */ };
+enum { CORES = 4 /* of each rank: one computes, one receives, two are for everything else */ };
 
 typedef struct entry {
     struct entry *next;

@@ -329,6 +329,17 @@ static void add_error(const rank *r, message_header *head, const nib_error *own)
     put_error(r, head, own);
 }
 
+/* Checks the rows of a visit that a message asks for. */
+static void check_rows(const rank *r, nib_error *err) {
+    const backend_rows *rows = &r->on.step->backend->rows;
+    if (r->links.n_cell < 1 || r->links.n_cell > rows->n_cell || r->links.n_head < 1 ||
+        r->links.n_head > rows->n_head)
+        nib_fail(err, NIB_E_FAILED,
+                 "expected a pass with up to %lld rows of a cell and %lld of the head, found %lld and %lld",
+                 (long long)rows->n_cell, (long long)rows->n_head, (long long)r->links.n_cell,
+                 (long long)r->links.n_head);
+}
+
 /* The same for a rank that shares every layer: all compute at the same time. */
 static nib_status share_pass(rank *r, nib_error *err) {
     nib_error why = {NIB_OK, ""};
@@ -340,6 +351,8 @@ static nib_status share_pass(rank *r, nib_error *err) {
     r->links.n_cell = r->got.head.n_cell;
     r->links.n_head = r->got.head.n_head;
     r->links.whole = r->got.head.streams;
+    if (r->failed.status == NIB_OK)
+        check_rows(r, &r->failed);
     sums_begin(r->sums.of, number);
     if (r->failed.status == NIB_OK)
         (void)(make_segments(r, &r->failed) || run_pass(r, &why));

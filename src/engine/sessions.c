@@ -74,6 +74,11 @@ nib_status sessions_check_positions(const engine_core *e, kv_formats kv, int64_t
                         hp->sparse_budget > 0 ? "this model's sparse attention is supported up to"
                                               : "the model has",
                         (long long)max, hp->sparse_budget > 0 ? "" : " learned", (long long)n);
+    if (e->requested.sparse_v > 0 && e->resolved.n_ctx > 0 && n > e->resolved.n_ctx)
+        return nib_fail(err, NIB_E_USAGE,
+                        "context: sparse values have memory for the engine's %lld positions, %lld were "
+                        "requested",
+                        (long long)e->resolved.n_ctx, (long long)n);
     NIB_TRY(kv_table_bytes(e->layout, kv, false, n, &bytes, err));
     machine_detect(&here);
     if (here.ram_total > 0 && bytes > here.ram_total)

@@ -135,8 +135,8 @@ typedef struct backend_kind {
     kernel_map_use map;        /* whose measured strategies multiply */
     int64_t n_batch;           /* default rows of a prompt in one pass if the memory has room; 0: the engine's
                                   default */
-    int64_t row_multiple; /* rows of prompts beyond a multiple of it take as long as so many; 0: each takes
-                             its own time */
+    int64_t row_multiple; /* prompt rows are computed in tiles of so many, and a part of a tile takes as long
+                             as a whole one; 0: there are no tiles */
     /* NIB_E_DEVICE: this build or this machine has no such device. */
     nib_status (*open)(const backend_setup *s, backend **out, nib_error *err);
     /* NIB_E_DEVICE: the back end has no kernel for an op of the model's programs, which the message names.

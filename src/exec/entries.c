@@ -22,12 +22,12 @@ static size_t page_bytes(int64_t d_head) {
 size_t entries_attend_bytes(const op *o) {
     const int64_t d = o->u.attn.d_head;
     const size_t floats = (size_t)(2 * ATTEND_PAIRS * attend_part_floats(d) + num_round_up(d, KV_LANES));
-    return attend_scratch_bytes(d) + floats * sizeof(float) + PAGES * page_bytes(d);
+    return attend_scratch_bytes(d, true) + floats * sizeof(float) + PAGES * page_bytes(d);
 }
 
 static void open_room(const attend_args *a, room *r) {
     const int64_t d = a->kv.d_head, each = ATTEND_PAIRS * attend_part_floats(d);
-    r->parts = (float *)(void *)((uint8_t *)a->scratch + attend_scratch_bytes(d));
+    r->parts = (float *)(void *)((uint8_t *)a->scratch + attend_scratch_bytes(d, true));
     r->totals = r->parts + each;
     r->row = r->totals + each;
     for (int i = 0; i < PAGES; i++)

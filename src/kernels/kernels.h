@@ -176,11 +176,11 @@ typedef struct attend_args {
      * For `attend` alone, and values that are not the keys */
     float top;
     bool top_raw;     /* the weights are those among all positions; false: those among the chosen ones */
-    void *scratch;    /* this thread's, 64-byte aligned; attend_scratch_bytes(d_head), and with `top`
+    void *scratch;    /* this thread's, 64-byte aligned; attend_scratch_bytes, and with `top`
                          attend_top_bytes of the positions */
     const void *next; /* keys that the caller's next call reads; they are prefetched. NULL: unknown */
 } attend_args;
-size_t attend_scratch_bytes(int64_t d_head);
+size_t attend_scratch_bytes(int64_t d_head, bool coded); /* coded: a cache in codes */
 size_t attend_top_bytes(int64_t n_position);
 
 /* Attention cuts the positions into spans of ATTEND_SPAN, at multiples of it, and joins the results of the

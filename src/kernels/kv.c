@@ -3,11 +3,13 @@
 #include "kernels/kernels.h"
 #include "kernels/kv_layout.h"
 
+#include <math.h>
 #include <string.h>
 
-size_t attend_scratch_bytes(int64_t d_head) {
+size_t attend_scratch_bytes(int64_t d_head, bool coded) {
     const int64_t each = ATTEND_KV + 2 * num_round_up(d_head, KV_LANES);
-    const int64_t codes = 2 * ATTEND_PAIRS * kv_d_pad(d_head) + (1 + KV_LANES) * kv_d_pad(d_head) / KV_GROUP;
+    const int64_t factors = 2 * ATTEND_PAIRS * kv_d_pad(d_head); /* of codes, and lists of their groups */
+    const int64_t codes = coded ? factors + (1 + KV_LANES) * kv_d_pad(d_head) / KV_GROUP : 0;
     const int64_t wide = ATTEND_KV * d_head + KV_LANES;
     const int64_t floats = each * ATTEND_PAIRS + d_head * ATTEND_QUERIES + codes + wide;
     return (size_t)num_round_up(floats * (int64_t)sizeof(float), 64);
@@ -18,9 +20,11 @@ size_t attend_top_bytes(int64_t n_position) {
     return each * (ATTEND_TOP_PAIRS * sizeof(float) + sizeof(int32_t));
 }
 
-/* Integers in the order of floats. */
+/* Integers in the order of floats; a NaN is the largest, so it is chosen and reaches the output. */
 static uint64_t key_of(float x) {
     uint32_t bits;
+    if (isnan(x))
+        return UINT32_MAX;
     x += 0.0F; /* -0 is 0 */
     memcpy(&bits, &x, sizeof bits);
     return bits >> 31 ? ~bits : bits | UINT32_C(1) << 31;

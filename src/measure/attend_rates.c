@@ -119,7 +119,8 @@ static nib_status measure_formats(attend_job *j, pool *threads, pool *one, doubl
 nib_status attend_rates_measure(pool *threads, uint64_t n_byte, double seconds, const canceller *cancel,
                                 hardware *out, nib_error *err) {
     const size_t row = HEADS * WIDTH * sizeof(float);
-    const size_t n = (size_t)pool_size(threads), own = (row + attend_scratch_bytes(WIDTH) + 63) / 64 * 64;
+    const size_t n = (size_t)pool_size(threads),
+                 own = (row + attend_scratch_bytes(WIDTH, true) + 63) / 64 * 64;
     float *q = mem_calloc(HEADS * WIDTH, sizeof *q);
     attend_job j = {.kernels = kernels_table(),
                     .cancel = cancel,

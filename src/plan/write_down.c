@@ -247,8 +247,8 @@ void plan_write_notes(const plan_question *q, const plan_decision *d, const plan
              num_text(q->max_loss, 3), num_text(exp(q->max_loss), 3));
     if (q->ahead_bytes > 0)
         note(out,
-             "a head that predicts later tokens is not used: --draft-model mtp does, with %s of weights in "
-             "RAM",
+             "the model has a head that predicts later tokens, with %s of weights: --draft-model mtp uses "
+             "it",
              num_format_size(q->ahead_bytes, size));
     if (!scores && !q->activation)
         note(out, "the layers' importance is not measured: all take 8-bit activations");

@@ -12,12 +12,35 @@
 
 /* ---- keys ---- */
 
-/* The advice on activations stays true of tensors whose channels stay the same. */
+static bool ends_with(const char *key, const char *end) {
+    const size_t n = strlen(key), n_end = strlen(end);
+    return n >= n_end && strcmp(key + n - n_end, end) == 0;
+}
+
+#define BLOCK_COUNT ".block_count"
+
+/* The advice on activations stays true of tensors whose channels stay the same, and the number of blocks of a
+ * file whose head that predicts later tokens is not left out. */
 static bool keeps_key(void *user, const char *key) {
-    const bool *moves = user;
+    const job *j = user;
+    const bool moves = j->permute.m != NULL || j->rotate.m != NULL;
+    if (j->drops_ahead && (ends_with(key, BLOCK_COUNT) || ends_with(key, ".nextn_predict_layers")))
+        return false;
     return strcmp(key, "general.file_type") != 0 && strcmp(key, "general.quantization_version") != 0 &&
            strcmp(key, "general.alignment") != 0 && strncmp(key, "split.", 6) != 0 &&
-           strncmp(key, "quantize.", 9) != 0 && (!*moves || strcmp(key, SITES_N8_KEY) != 0);
+           strncmp(key, "quantize.", 9) != 0 && (!moves || strcmp(key, SITES_N8_KEY) != 0);
+}
+
+/* Those of a GGUF file that stay, and the number of its blocks if one is left out. */
+static nib_status file_keys(const job *j, gguf_writer *w, nib_error *err) {
+    enum { MAX_HEADER = 64 << 20 };
+    char key[128];
+    NIB_TRY(gguf_copy_keys(container_file(j->c, 0), MAX_HEADER, keeps_key, (void *)(uintptr_t)j, w, err));
+    if (!j->drops_ahead)
+        return NIB_OK;
+    snprintf(key, sizeof key, "%s" BLOCK_COUNT, container_meta_str(j->c, "general.architecture"));
+    return gguf_writer_set_int(w, key, GGUF_U32, model_n_block(j->m) - 2,
+                               err); /* embedding and head are apart */
 }
 
 /* Writes the metadata of a folder, and its vocabulary if it has one. */
@@ -38,12 +61,8 @@ static nib_status folder_keys(const job *j, gguf_writer *w, nib_error *err) {
 }
 
 nib_status header_write(const job *j, gguf_writer *w, nib_error *err) {
-    enum { QUANTIZATION_VERSION = 2, MAX_HEADER = 64 << 20 };
-    bool moves = j->permute.m != NULL || j->rotate.m != NULL;
-    if (container_get_kind(j->c) == CONTAINER_GGUF)
-        NIB_TRY(gguf_copy_keys(container_file(j->c, 0), MAX_HEADER, keeps_key, &moves, w, err));
-    else
-        NIB_TRY(folder_keys(j, w, err));
+    enum { QUANTIZATION_VERSION = 2 };
+    NIB_TRY(container_get_kind(j->c) == CONTAINER_GGUF ? file_keys(j, w, err) : folder_keys(j, w, err));
     NIB_TRY(gguf_writer_set_int(w, "general.file_type", GGUF_U32, j->mix.file_type, err));
     NIB_TRY(gguf_writer_set_int(w, "general.quantization_version", GGUF_U32, QUANTIZATION_VERSION, err));
     if (j->permute.m)

@@ -65,7 +65,7 @@ static int by_place(const void *a, const void *b, void *user) {
     if (made != other_made) /* tensors that are made from the configuration come first */
         return made ? -1 : 1;
     const int at = uses[i].block, other = uses[k].block;
-    if ((at < 0) != (other < 0)) /* unused tensors come last */
+    if ((at < 0) != (other < 0)) /* tensors of no block come last */
         return at < 0 ? 1 : -1;
     if (at != other)
         return at < other ? -1 : 1;

@@ -33,7 +33,8 @@ typedef struct job {
     gguf_tensors
         tensors; /* the output's tensors, in the order of the model's file; of a folder, block by block */
     size_t n_tensor;
-    bool keeps;  /* values are not rounded: a packed checkpoint without a format in --type */
+    bool drops_ahead; /* the model's head that predicts later tokens is left out */
+    bool keeps;       /* values are not rounded: a packed checkpoint without a format in --type */
     bool narrow; /* --type packed: nibble's own formats, which have fewer bits than those of other programs */
     tensor_use *uses; /* [n_tensor] */
     type_id *types;   /* [n_tensor]: the format that each becomes */

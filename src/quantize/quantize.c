@@ -206,8 +206,11 @@ static nib_status open_model(job *j, nib_error *err) {
             err, NIB_E_USAGE,
             "--type packed: expected a checkpoint in a packed form (AWQ, GPTQ, compressed-tensors)");
     NIB_TRY(gguf_tensors_open(j->m, &j->tensors, err));
-    if (moves && gguf_tensors_drop_ahead(&j->tensors, j->m))
-        log_line(&j->log, "the head that predicts later tokens is left out: its channels would be others");
+    j->drops_ahead = moves && gguf_tensors_drop_ahead(&j->tensors, j->m);
+    if (j->drops_ahead)
+        log_line(&j->log,
+                 "%s leaves out the head that predicts later tokens, whose channels stay in the old order",
+                 j->q->permute ? "--permute" : "--rotate");
     if (j->narrow && gguf_tensors_narrow(&j->tensors) == 0)
         log_line(&j->log, "--type packed: no format has fewer bits for these values than the usual one");
     return NIB_OK;

@@ -183,7 +183,7 @@ int fake_pack(const cuda_attend *a, cuda_stream s) {
 
 static void attend_row(const cuda_attend *a, int64_t row, const kv_view *kv) {
     const int64_t d = a->kv.d_head, nq = a->n_head * d;
-    void *scratch = aligned_alloc(64, (attend_scratch_bytes(d) + 63) / 64 * 64);
+    void *scratch = aligned_alloc(64, (attend_scratch_bytes(d, true) + 63) / 64 * 64);
     float *q = malloc((size_t)nq * sizeof *q);
     memcpy(q, (const float *)real(a->q) + row * a->ldq, (size_t)nq * sizeof *q);
     norm_heads(a, a->q_norm, q, a->n_head);

@@ -52,7 +52,7 @@ static int64_t prompt_of(const json_t *body) {
  * normalization makes a character of several bytes at most 11 times as long (U+FDFA). */
 static int64_t most_tokens(const json_t *v) {
     enum { AROUND = 8, LONGER = 11 };
-    int64_t n = json_is_integer(v);
+    int64_t n = json_is_number(v);
     size_t i;
     const json_t *each;
     if (json_is_string(v)) {
@@ -67,7 +67,7 @@ static int64_t most_tokens(const json_t *v) {
 
 /* At most so many positions, which a prompt without a template and a limited answer have; 0: not known. */
 static int64_t most_positions(const json_t *body) {
-    static const char *const others[] = {"messages", "input", "instructions", "suffix", "tools"};
+    static const char *const others[] = {"messages", "input", "instructions", "suffix", "tools", "n_predict"};
     const json_t *prompt = json_object_get(body, "prompt");
     for (size_t i = 0; i < NUM_COUNT(others); i++)
         if (json_object_get(body, others[i]))

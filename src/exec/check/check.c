@@ -40,7 +40,7 @@ static size_t scratch_bytes(const layout *l) {
             if (p->ops[i].kind == OP_ATTENTION && p->ops[i].u.attn.every)
                 max = NUM_MAX(max, entries_attend_bytes(&p->ops[i]));
             else if (p->ops[i].kind == OP_ATTENTION)
-                max = NUM_MAX(max, attend_scratch_bytes(p->ops[i].u.attn.d_head));
+                max = NUM_MAX(max, attend_scratch_bytes(p->ops[i].u.attn.d_head, true));
             else if (p->ops[i].kind == OP_SELECT)
                 max = NUM_MAX(max, (size_t)entries_select_floats(&p->ops[i]) * sizeof(float));
     }

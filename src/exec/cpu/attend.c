@@ -101,12 +101,13 @@ typedef struct parts_plan {
 
 static bool plan_parts(const worker *w, const attend_args *a, int64_t row, parts_plan *out) {
     const int64_t position = a->first_position + row;
-    parts_plan p = {.first = attend_first(a, position) / ATTEND_SPAN,
-                    .end = position / ATTEND_SPAN + 1,
-                    .n_kv = a->kv.n_kv_head,
-                    .group = a->n_head / a->kv.n_kv_head,
-                    .each = attend_part_floats(a->kv.d_head),
-                    .offset = (int64_t)(attend_scratch_bytes(a->kv.d_head) / sizeof(float))};
+    parts_plan p = {
+        .first = attend_first(a, position) / ATTEND_SPAN,
+        .end = position / ATTEND_SPAN + 1,
+        .n_kv = a->kv.n_kv_head,
+        .group = a->n_head / a->kv.n_kv_head,
+        .each = attend_part_floats(a->kv.d_head),
+        .offset = (int64_t)(attend_scratch_bytes(a->kv.d_head, kv_is_coded(a->kv.type)) / sizeof(float))};
     const int64_t totals = num_div_up(a->n_head, w->n_thread);
     const int64_t n_float = (int64_t)(w->j->e->ws->scratch_each / sizeof(float)) - p.offset - totals * p.each;
     const int64_t items = n_float > 0 ? n_float / (p.each * p.group) * w->n_thread : 0;

@@ -61,7 +61,8 @@ static workspace_use use_of(const backend_setup *s) {
                            .residuals = s->a16,
                            .sliced = s->sliced,
                            .k_chunk = s->k_chunk,
-                           .n_top = s->sparse_v > 0 ? s->n_ctx : 0};
+                           .n_top = s->sparse_v > 0 ? s->n_ctx : 0,
+                           .coded = kv_formats_any_coded(s->kv)};
 }
 
 static uint64_t cpu_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,

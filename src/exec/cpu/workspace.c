@@ -80,7 +80,7 @@ static size_t scratch_of_products(const layout *lay, int64_t n_row, bool sliced)
 }
 
 /* The bytes of a thread's scratch for all ops but products. k: the largest number of a product's inputs. */
-static size_t scratch_beside_products(const layout *lay, int64_t k, int64_t n_top) {
+static size_t scratch_beside_products(const layout *lay, int64_t k, const workspace_use *use) {
     /* A normed row, and the residual of its codes. */
     size_t max = 2 * (size_t)num_round_up(k, 16) * sizeof(float);
     for (int b = 0; b < layout_n_block(lay); b++) {
@@ -88,9 +88,9 @@ static size_t scratch_beside_products(const layout *lay, int64_t k, int64_t n_to
         for (int i = 0; i < p->n_op; i++) {
             const op *o = &p->ops[i];
             if (o->kind == OP_ATTENTION)
-                max = NUM_MAX(max, o->u.attn.every
-                                       ? entries_attend_bytes(o)
-                                       : attend_scratch_bytes(o->u.attn.d_head) + attend_top_bytes(n_top));
+                max = NUM_MAX(max, o->u.attn.every ? entries_attend_bytes(o)
+                                                   : attend_scratch_bytes(o->u.attn.d_head, use->coded) +
+                                                         attend_top_bytes(use->n_top));
             if (o->kind == OP_SELECT)
                 max = NUM_MAX(max, (size_t)entries_select_floats(o) * sizeof(float));
             if (o->kind == OP_EMBED_POS || o->kind == OP_EMBED) /* the row that was looked up */
@@ -214,8 +214,11 @@ static uint64_t lay_out(workspace *ws, const layout *lay, int n_thread, uint8_t 
     ws->fixed = at - rows_end;
     ws->prefetch = (prefetch_list *)(void *)take(base, &at, n_thread, sizeof *ws->prefetch);
     ws->layout = lay;
-    ws->scratch_beside = scratch_beside_products(lay, widest_k, ws->use.n_top);
-    ws->scratch_each = round64(NUM_MAX(linear_scratch_bytes(ws->use.sliced), ws->scratch_beside));
+    workspace_use any = ws->use; /* measurements read caches of other formats */
+    any.coded = true;
+    ws->scratch_beside = scratch_beside_products(lay, widest_k, &ws->use);
+    ws->scratch_each =
+        round64(NUM_MAX(linear_scratch_bytes(ws->use.sliced), scratch_beside_products(lay, widest_k, &any)));
     ws->scratch = take(base, &at, n_thread, ws->scratch_each);
     return at;
 }

@@ -49,6 +49,7 @@ typedef struct workspace_use {
     bool sliced;     /* products with float weights may use bf16 tiles, which need scratch */
     int64_t k_chunk; /* channels of each 1,024 that get residuals (exec/residuals.h); 0: none */
     int64_t n_top;   /* positions that attention chooses values from; 0: it reads all */
+    bool coded;      /* a layer has keys and values in codes */
 } workspace_use;
 
 typedef struct workspace {

@@ -97,6 +97,8 @@ static nib_status cuda_reserve(backend *b, const backend_rows *rows, nib_error *
     NIB_TRY(estimates_reserve(c, err));
     b->rows = *rows;
     b->rows.n_cell = NUM_MAX(rows->n_cell, NUM_MIN(c->mem.max_rows, rows->n_pass));
+    if (c->attend_host.n > 0) /* prompt rows beside two cells are in registers behind theirs */
+        b->rows.n_cell = NUM_MIN(b->rows.n_cell, c->mem.max_rows);
     b->by_role = c->k->has_wide() || c->in_place.n > 0 || c->attend_host.n > 0;
     b->n_cut = NUM_MIN(c->in_place.host->rows.n_cell, c->mem.max_rows);
     b->max_generated = c->in_place.n > 0 ? NUM_MIN(rows->n_pass, (int64_t)IN_PLACE_MAX_ROWS) : 0;

@@ -33,8 +33,8 @@ void in_place_close(cuda *c) {
     memset(&c->in_place, 0, sizeof c->in_place);
 }
 
-/* The rows of the processor's back end, which computes no logits: those of blocks in place, or two cells for
- * which it attends. */
+/* The rows of the processor's back end, which computes no logits: those of blocks in place, or
+ * with more sequences than those two cells of a launch's rows each, for which it may attend. */
 static backend_rows rows_of(const backend_setup *s, const backend_rows *rows) {
     const int64_t max = s->n_sequence > IN_PLACE_MAX_ROWS ? 2 * CUDA_MAX_ROWS : IN_PLACE_MAX_ROWS;
     const int64_t n = NUM_MIN(rows->n_pass, max);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 enum {
-    MAX_PAIR = 1 << 17, /* 64 rows of 4,096: 2 MiB for each rank, twice */
+    MAX_PAIR = 1 << 17, /* 64 rows of 4,096: 2 MiB for each rank, twice, beside the tiles of many rows */
     SHARED_PAGE = 4096, /* of the sums' memory, with the number of the pass that has failed */
 };
 

@@ -15,10 +15,10 @@
 #include "kernels/cuda/linear_rows.cuh"
 #include "kernels/cuda/ring.cuh"
 
-enum { COLUMNS = CUDA_EXPERT_FEW, FEW_DEPTH = 2 /* stages of a warp's ring */ };
+enum { COLUMNS = CUDA_EXPERT_FEW, FEW_DEPTH = 2 /* stages of a warp's ring, if they fit; else one */ };
 /* A block takes several pairs of panels in turn, up to FEW_TURNS, if FEW_WAVES blocks a multiprocessor are
  * left. */
-enum { FEW_TURNS = 8, FEW_WAVES = 6 };
+enum { FEW_TURNS = 8, FEW_WAVES = 6, FEW_BARS = 1 << 10 /* bytes, at most, of barriers */ };
 
 /* ---- the rows' codes ---- */
 
@@ -321,8 +321,7 @@ __global__ void __launch_bounds__(EXPERT_THREADS, 3) experts_few(const __grid_co
     __shared__ uint64_t bars[EXPERT_WARPS][FEW_DEPTH];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, matrix = blockIdx.z;
     few_walk w = {};
-    ring_init(&w.chunks, shared + warp * FEW_DEPTH * j.of.stage_bytes, bars[warp], FEW_DEPTH,
-              j.of.stage_bytes);
+    ring_init(&w.chunks, shared + warp * j.depth * j.of.stage_bytes, bars[warp], j.depth, j.of.stage_bytes);
     launch_next();
     launch_wait();
     if ((int)blockIdx.y >= __ldcg(j.x.n_tile))
@@ -335,7 +334,7 @@ __global__ void __launch_bounds__(EXPERT_THREADS, 3) experts_few(const __grid_co
     w.step = share;
     w.next = of + (2 * first + slot % 2) * j.of.panel_bytes;
     w.left = w.first < j.of.n_chunk ? (min(2 * end, j.n_panel) - (2 * first + slot % 2) + 1) / 2 : 0;
-    for (int i = 0; ring_ahead() && i < FEW_DEPTH; i++)
+    for (int i = 0; ring_ahead() && i < j.depth; i++)
         walk_ask(j, &w);
     for (int two = first; two < end; two++) {
         const int p = 2 * two + slot % 2;
@@ -343,7 +342,7 @@ __global__ void __launch_bounds__(EXPERT_THREADS, 3) experts_few(const __grid_co
         w.panel = p < j.n_panel ? of + p * j.of.panel_bytes : nullptr;
         if (w.first == 0 && lane == 0 && w.panel)
             prefetch_l2(w.panel, (uint32_t)j.of.panel_bytes);
-        panel_sum<BITS, HALVES, TABLE>(j, w, tile, shared + EXPERT_WARPS * FEW_DEPTH * j.of.stage_bytes,
+        panel_sum<BITS, HALVES, TABLE>(j, w, tile, shared + EXPERT_WARPS * j.depth * j.of.stage_bytes,
                                        two > first, to);
         __syncthreads();
         few_write(j, *to, tile, matrix, two);
@@ -409,9 +408,12 @@ int experts_few_launch(const cuda_experts *a, const expert_job &x, cuda_stream s
     int e = kernel ? experts_few_make(a, x, &j) : (int)CUDA_UNSUPPORTED;
     const bool alone = a->n_row == 1 && !a->two && a->w[0].format.group != 16;
     j.of.stage_bytes = device_major() >= 8 ? stage_bytes_of(j.of.chunk_bytes) : 0;
-    const size_t shared =
-        e ? 0
-          : (size_t)(EXPERT_WARPS * FEW_DEPTH * j.of.stage_bytes) + (alone ? 0 : (size_t)columns_bytes(j.of));
+    const size_t columns = alone || e ? 0 : (size_t)columns_bytes(j.of),
+                 ring = (size_t)(EXPERT_WARPS * j.of.stage_bytes);
+    const bool deep =
+        FEW_DEPTH * ring + columns + 2 * sizeof(few_sums) + FEW_BARS <= (size_t)device_shared_bytes();
+    j.depth = deep ? FEW_DEPTH : 1;
+    const size_t shared = (size_t)j.depth * ring + columns;
     e = e || a->codes ? e : experts_quantize_launch(a, j, s);
     e = e ? e : prepare(kernel, shared);
     const int64_t n_pair = a->n_row * a->n_used, n_tile = n_pair < a->n_expert ? n_pair : a->n_expert,

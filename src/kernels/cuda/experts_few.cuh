@@ -18,6 +18,7 @@ struct few_job {
     int64_t step, leaves_step, expert_bytes, residuals, next_bytes /* of an expert */;
     int n_panel;
     int turns; /* experts_few.cu: pairs of panels of a block */
+    int depth; /* and stages of a warp's ring */
 };
 typedef void (*few_kernel)(const few_job);
 

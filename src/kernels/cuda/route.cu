@@ -103,8 +103,8 @@ template <int N> __device__ __forceinline__ void softmax(float (&x)[N]) {
         x[i] = __fdiv_rn(x[i], sum);
 }
 
-/* Functions that a softmax needs not are apart, because the code of a choice is mostly not in the instruction
- * cache: any multiprocessor may have the last block. */
+/* Functions that a softmax does not need are apart, because the code of a choice is mostly not in the
+ * instruction cache: any multiprocessor may have the last block. */
 __device__ __noinline__ static float score_of(int kind, float x) {
     return kind == SCORE_SQRT_SOFTPLUS ? sqrtf(x > 20.0f ? x : log1pf(expf(x))) : sigmoid(x);
 }

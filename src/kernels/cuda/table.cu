@@ -7,6 +7,7 @@
 
 /* Properties of this thread's device, which device_open queries once. */
 static thread_local int sm_count, shared_bytes, major_version, minor_version;
+static thread_local bool reads_host; /* kernels read pinned host memory at the host's addresses */
 
 int device_sm_count(void) {
     return sm_count;
@@ -60,6 +61,8 @@ static int device_open(int device, cuda_device_info *info) {
     snprintf(info->name, sizeof info->name, "%.63s", p.name);
     info->major = major_version = p.major;
     info->minor = minor_version = p.minor;
+    int same = 0;
+    reads_host = !cudaDeviceGetAttribute(&same, cudaDevAttrCanUseHostPointerForRegisteredMem, device) && same;
     info->n_sm = sm_count = p.multiProcessorCount;
     info->shared_bytes = shared_bytes = (int)p.sharedMemPerBlockOptin;
     info->memory = p.totalGlobalMem;
@@ -110,7 +113,7 @@ __global__ void __launch_bounds__(COPY_THREADS)
 static int copy_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t bytes,
                      size_t n_row, bool by_kernel, cuda_stream s) {
     const size_t all = (size_t)to | to_pitch | (size_t)from | from_pitch | bytes;
-    if (by_kernel && n_row <= UINT16_MAX && all % sizeof(uint4) == 0) {
+    if (by_kernel && reads_host && n_row <= UINT16_MAX && all % sizeof(uint4) == 0) {
         const unsigned each = COPY_THREADS * sizeof(uint4);
         copy_by_kernel<<<dim3((unsigned)((bytes + each - 1) / each), (unsigned)n_row), COPY_THREADS, 0,
                          (cudaStream_t)s>>>((uint8_t *)to, to_pitch, (const uint8_t *)from, from_pitch,

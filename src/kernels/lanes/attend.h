@@ -159,18 +159,21 @@ static void open_group(attend_group *g, const attend_args *a) {
     g->out = g->scores + ATTEND_PAIRS * ATTEND_KV;
     g->total = g->out + ATTEND_PAIRS * g->d_pad;
     g->q = g->total + ATTEND_PAIRS * g->d_pad;
-    g->factors = g->q + ATTEND_QUERIES * a->kv.d_head;
+    g->wide = g->q + ATTEND_QUERIES * a->kv.d_head;
+    if (!kv_is_coded(a->kv.type))
+        return;
+    g->factors = g->wide + ATTEND_KV * a->kv.d_head + KV_LANES;
     g->minima = g->factors + 2 * ATTEND_PAIRS * kv_d_pad(a->kv.d_head);
     g->spread = (int32_t *)(void *)(g->minima + n_group);
-    g->wide = g->minima + n_group + n_group * LANES;
-    for (int64_t i = 0; i < n_group * LANES && kv_is_coded(a->kv.type); i++)
+    for (int64_t i = 0; i < n_group * LANES; i++)
         g->spread[i] = (int32_t)(i / n_group);
 }
 
 /* With attend_args.top. */
 static void attend_some(const attend_args *a, int64_t h0, int64_t h1, int64_t r0, int64_t r1) {
     const int64_t per_kv = a->n_head / a->kv.n_kv_head, d_head = a->kv.d_head;
-    float *all = (float *)(void *)((uint8_t *)a->scratch + attend_scratch_bytes(d_head));
+    float *all =
+        (float *)(void *)((uint8_t *)a->scratch + attend_scratch_bytes(d_head, kv_is_coded(a->kv.type)));
     attend_group g;
     int64_t lo, hi;
     open_group(&g, a);

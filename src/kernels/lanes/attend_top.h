@@ -44,7 +44,8 @@ static void score_all(attend_group *g, float *all, int64_t each, int64_t lo, int
             if (!seen_by(g, i, p0, &from, &to))
                 continue;
             const float tallest = scale_scores(g, i, p0, from, to);
-            g->pair[i].max = NUM_MAX(g->pair[i].max, tallest);
+            if (tallest > g->pair[i].max)
+                g->pair[i].max = tallest;
             memcpy(all + i * each + p0 + from - lo, g->scores + i * ATTEND_KV + from,
                    (size_t)(to - from) * sizeof *all);
         }
