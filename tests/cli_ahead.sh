@@ -20,7 +20,7 @@ for family in glm4_moe deepseek_v3 glm4_moe_lite; do
     check "$family: the head changes no token" same "$want" "$(tokens "$model" --draft-model mtp --draft-min 3)"
     check "$family: it proposes some" proposes
     check "$family: nor under a cap" same "$want" "$(tokens "$model" --draft mtp --ram 40M --draft-min 2)"
-    check "$family: the peak stays under it" python3 -c '
+    is_sanitized || check "$family: the peak stays under it" python3 -c '
 import json, sys
 sys.exit(not json.load(open(sys.argv[1]))["memory"]["rss_peak"] <= 40 << 20)' "$tmp/json"
     "$nibble" quantize "$model" -o "$tmp/$family.gguf" --type bf16 >"$tmp/out" 2>"$tmp/err"

@@ -1,8 +1,8 @@
 /* k.c - Q2_K to Q6_K: blocks of 256 in groups of 16 or 32 whose scales are quantized too. */
 #include "numbers/types/type.h"
 
-/* Eight 6-bit scales and minima, each 0...63. */
-static void unpack_scales(const uint8_t packed[12], uint8_t scale[8], uint8_t min[8]) {
+/* Eight 6-bit scales and minima, each 0...63, of 12 bytes. */
+static void unpack_scales(const uint8_t *packed, uint8_t *scale, uint8_t *min) {
     for (int i = 0; i < 4; i++) {
         const uint8_t d = packed[i], m = packed[4 + i], md = packed[8 + i];
         scale[i] = d & 63;
