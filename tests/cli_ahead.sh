@@ -61,4 +61,13 @@ check "plan says what it takes" sh -c '"$1" plan "$2" | grep -q -- "--draft-mode
 check "several devices go on without it" same "$(tokens "$tmp/glm4_moe")" \
     "$(tokens "$tmp/glm4_moe" --draft-model mtp --devices cpu,cpu)"
 check "and say so" grep -q "no head predicts later tokens" "$tmp/err"
+
+# On a fake GPU (tests/support/fakecuda.c) both share the cap.
+library=$(cd "$(dirname "$nibble")" && pwd)/tests/libfakecuda.so
+vram() { NIBBLE_CUDA="$library" tokens "$tmp/glm4_moe" --backend cuda --kv f16 --vram 400M "$@" >/dev/null && json_value; }
+json_value() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["memory"]["tiers"]["vram"]["cap"])' "$tmp/json"; }
+if [ -f "$library" ]; then
+    check "the head's VRAM comes off the model's cap" [ "$(vram)" -gt "$(vram --draft-model mtp --draft-min 2)" ]
+fi
+
 exit $failed

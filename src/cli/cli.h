@@ -163,6 +163,8 @@ int64_t cli_draft_max(const cli_args *args); /* nib_engine_options.n_draft */
  * it may still make resident. The caller closes *draft. Returns an exit code. */
 int cli_open_draft(const cli_args *args, const nib_engine_options *options, nib_engine **draft,
                    uint64_t *n_byte);
+/* Takes the VRAM that a draft model has from the cap of its target. draft NULL: nothing is done. */
+void cli_leave_vram(const nib_engine *draft, nib_engine_options *options);
 /* For one session of a model that is opened with *options afterwards: opens the draft model unless *draft is
  * open, and takes its memory from the cap. */
 int cli_session_draft(cli_args *args, nib_engine_options *options, nib_engine **draft);

@@ -48,6 +48,15 @@ int cli_open_draft(const cli_args *args, const nib_engine_options *options, nib_
     return 0;
 }
 
+/* VRAM is counted by engine, so the target gets what the draft model leaves of the cap. */
+void cli_leave_vram(const nib_engine *draft, nib_engine_options *options) {
+    nib_memory of;
+    if (!draft || options->vram == NIB_AUTO)
+        return;
+    nib_engine_memory(draft, &of);
+    options->vram -= NUM_MIN(options->vram, of.tier[NIB_TIER_VRAM].planned);
+}
+
 static uint64_t cap_of(void *user, uint64_t ram) {
     return ram + ((const cli_args *)user)->beside;
 }
@@ -61,5 +70,6 @@ int cli_session_draft(cli_args *args, nib_engine_options *options, nib_engine **
     options->cap_of = cap_of;
     if (options->ram != NIB_AUTO)
         options->ram -= NUM_MIN(options->ram, args->beside);
+    cli_leave_vram(*draft, options);
     return 0;
 }
