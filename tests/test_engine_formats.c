@@ -5,7 +5,6 @@
 #include "engine/headers.h"
 #include "engine/kv_auto.h"
 #include "nib_tools.h"
-#include "plan/lp.h"
 #include "plan/planner.h"
 #include "profile/quality.h"
 #include "support/sanitized.h"
@@ -35,14 +34,6 @@ static uint32_t next_random(uint32_t *seed) {
 /* From 0 to 1. */
 static double random_share(uint32_t *seed) {
     return (double)(next_random(seed) % 1000) / 1000;
-}
-
-static void skip_without_solver(void) {
-    const lp_problem p = {.n_column = 1, .cost = {1}, .high = {1}};
-    lp_result r;
-    nib_error why;
-    if (lp_solve(&p, &r, &why))
-        skip_because(why.message);
 }
 
 /* ---- the fewest bytes within a loss ---- */
@@ -202,7 +193,7 @@ static void check_choice(const nib_flow *f) {
 /* Every choice of keys and values by itself is as fast as the search says. */
 static void best_of_forced_choices(void **state) {
     (void)state;
-    skip_without_solver();
+    need_solver();
     make_model();
     setenv("XDG_CACHE_HOME", temp_path("cache"), 1);
     uint32_t seed = 11;
@@ -246,7 +237,7 @@ static void best_of_forced_choices(void **state) {
 /* With a bound on the loss, weights and keys and values share it. */
 static void weights_too(void **state) {
     (void)state;
-    skip_without_solver();
+    need_solver();
     make_model();
     setenv("XDG_CACHE_HOME", temp_path("cache"), 1);
     uint32_t seed = 5;
@@ -282,7 +273,7 @@ static void weights_too(void **state) {
 /* A format whose loss nobody measured is not chosen. */
 static void nothing_is_measured(void **state) {
     (void)state;
-    skip_without_solver();
+    need_solver();
     make_model();
     setenv("XDG_CACHE_HOME", temp_path("empty"), 1);
     const nib_plan_options how = {.quality = "small"};

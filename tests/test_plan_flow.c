@@ -89,14 +89,6 @@ static double number_after(const char *s, const char *before, double otherwise) 
     return at ? strtod(at + strlen(before), NULL) : otherwise;
 }
 
-static void skip_without_solver(void) {
-    const lp_problem p = {.n_column = 1, .cost = {1}, .high = {1}};
-    lp_result r;
-    nib_error why;
-    if (lp_solve(&p, &r, &why))
-        skip_because(why.message);
-}
-
 /* ---- against the independent program ---- */
 
 enum { N_SMALL = 13, N_BIG = 9 };
@@ -198,7 +190,7 @@ static void check_case(const json_t *one) {
 
 static void independent_program(void **state) {
     (void)state;
-    skip_without_solver();
+    need_solver();
     json_t *all = load("tests/data/flexgen/flexgen_lp.json"), *one;
     size_t i;
     json_array_foreach(json_object_get(all, "cases"), i, one) check_case(one);
@@ -210,7 +202,7 @@ static void independent_program(void **state) {
 
 static void authors_program(void **state) {
     (void)state;
-    skip_without_solver();
+    need_solver();
     static const double at_30b[] = {.2, .8, 0, 0, 1, 0, 0, 1, 0}, at_175b[] = {0, .5, .5, 0, 0, 1, 0, 1, 0};
     json_t *all = load("tests/data/flexgen/authors_program.json"), *one;
     size_t i;
@@ -250,7 +242,7 @@ static void authors_program(void **state) {
  * the answer says. */
 static void report(void **state) {
     (void)state;
-    skip_without_solver();
+    need_solver();
     flow_rates rates = h200;
     rates.ram = 105e9;
     rates.hbm = 4.35e12;
@@ -316,7 +308,7 @@ static double by_corners(const lp_problem *p) {
 
 static void random_programs(void **state) {
     (void)state;
-    skip_without_solver();
+    need_solver();
     uint32_t seed = 7;
     int n_infeasible = 0;
     for (int i = 0; i < 1000; i++) {

@@ -6,5 +6,7 @@
 void skip_because(const char *reason);
 /* Skips where the kernels of that name (kernels/registry.h) cannot run. */
 void need_kernels(const char *isa);
+/* Skips where no library solves linear programs (plan/lp.h). */
+void need_solver(void);
 
 #endif
