@@ -62,12 +62,17 @@ check "several devices go on without it" same "$(tokens "$tmp/glm4_moe")" \
     "$(tokens "$tmp/glm4_moe" --draft-model mtp --devices cpu,cpu)"
 check "and say so" grep -q "no head predicts later tokens" "$tmp/err"
 
-# On a fake GPU (tests/support/fakecuda.c) both share the cap.
+# On a fake GPU (tests/support/fakecuda.c) both share the cap, which is the one that is reported.
 library=$(cd "$(dirname "$nibble")" && pwd)/tests/libfakecuda.so
 vram() { NIBBLE_CUDA="$library" tokens "$tmp/glm4_moe" --backend cuda --kv f16 --vram 400M "$@" >/dev/null && json_value; }
-json_value() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["memory"]["tiers"]["vram"]["cap"])' "$tmp/json"; }
+json_value() { python3 -c 'import json, sys; m = json.load(open(sys.argv[1]))["memory"]["tiers"]["vram"]; print(m["cap"], m["planned"])' "$tmp/json"; }
+cap() { echo "${1% *}"; }
 if [ -f "$library" ]; then
-    check "the head's VRAM comes off the model's cap" [ "$(vram)" -gt "$(vram --draft-model mtp --draft-min 2)" ]
+    alone=$(vram) both=$(vram --draft-model mtp --draft-min 2)
+    check "the cap is the given one" same "$(cap "$alone")" $((400 << 20))
+    check "with the head as well" same "$(cap "$both")" $((400 << 20))
+    check "whose VRAM counts under it" [ "${both#* }" -gt "${alone#* }" ]
+    check "and not beyond it" [ "${both#* }" -le $((400 << 20)) ]
 fi
 
 exit $failed

@@ -13,7 +13,6 @@
 #include "base/num.h"
 #include "base/status.h"
 #include "base/thread.h"
-#include "server/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -341,7 +340,7 @@ static void add_engine(batch_run *b, nib_engine *engine, json_t *summary) {
     b->flow.n_sequence = b->serve.n_sequence;
     json_object_set_new(summary, "schedule", workload_schedule(&b->flow));
     json_object_set_new(summary, "lanes", bench_lanes_end(&b->lanes, engine));
-    json_object_set_new(summary, "memory", memory_json(engine));
+    json_object_set_new(summary, "memory", cli_memory_json(engine, b->serve.draft, b->serve.draft_bytes));
 }
 
 /* Says what a run has done. Returns its document, or NULL. engine NULL: none is open. */

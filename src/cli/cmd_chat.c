@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "cli/terminal/input.h"
-#include "server/memory.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -141,9 +140,9 @@ static int hold(chat *c) {
         code = in ? converse(c, in) : cli_no_memory();
     input_close(in);
     if (!code && c->args->json)
-        code = cli_write_json(
-            json_pack("{s:O, s:o}", "messages", c->conversation.messages, "memory", memory_json(c->engine)),
-            c->args);
+        code = cli_write_json(json_pack("{s:O, s:o}", "messages", c->conversation.messages, "memory",
+                                        cli_memory_json(c->engine, c->draft, c->args->beside)),
+                              c->args);
     if (code)
         cli_made(json_pack("{s:O}", "messages", c->conversation.messages));
     if (c->args->verbose && !c->args->json)

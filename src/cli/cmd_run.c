@@ -6,7 +6,6 @@
 #include "base/num.h"
 #include "cli/chat/prompt.h"
 #include "cli/terminal/wrap.h"
-#include "server/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -156,12 +155,12 @@ static const char *finish_reason(const run_job *job) {
 
 static json_t *result_json(const run_job *job) {
     const nib_result *r = &job->result;
-    return json_pack("{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "text",
-                     jsonx_string(r->text ? r->text : "", r->n_byte), "tokens",
-                     cli_tokens_json(r->tokens, r->n_token), "finish_reason", finish_reason(job), "timings",
-                     timings_json(r), "memory", memory_json(job->engine), "traffic",
-                     cli_traffic_json(job->engine), "placement", cli_placement_json(job->engine), "predicted",
-                     job->expected.tok_s > 0 ? cli_prediction_json(&job->expected) : json_null());
+    return json_pack(
+        "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "text", jsonx_string(r->text ? r->text : "", r->n_byte),
+        "tokens", cli_tokens_json(r->tokens, r->n_token), "finish_reason", finish_reason(job), "timings",
+        timings_json(r), "memory", cli_memory_json(job->engine, job->draft, job->args->beside), "traffic",
+        cli_traffic_json(job->engine), "placement", cli_placement_json(job->engine), "predicted",
+        job->expected.tok_s > 0 ? cli_prediction_json(&job->expected) : json_null());
 }
 
 static int report(run_job *job) {

@@ -21,6 +21,28 @@ json_t *cli_prediction_json(const nib_prediction *p) {
         "gpu", p->gpu_s, "link", p->link_s, "binds", p->binds, "guessed", p->guessed);
 }
 
+static void add_bytes(json_t *tier, const char *key, uint64_t more) {
+    json_t *value = json_object_get(tier, key);
+    if (json_is_integer(value))
+        json_integer_set(value, json_integer_value(value) + (json_int_t)more);
+}
+
+json_t *cli_memory_json(const nib_engine *engine, const nib_engine *draft, uint64_t beside) {
+    json_t *all = memory_json(engine), *tiers = json_object_get(all, "tiers");
+    json_t *ram = json_object_get(tiers, memory_tier_names[NIB_TIER_RAM]),
+           *vram = json_object_get(tiers, memory_tier_names[NIB_TIER_VRAM]);
+    nib_memory of;
+    if (!draft)
+        return all;
+    nib_engine_memory(draft, &of);
+    add_bytes(ram, "cap", beside);
+    add_bytes(ram, "planned", beside);
+    add_bytes(vram, "cap", of.tier[NIB_TIER_VRAM].planned);
+    add_bytes(vram, "planned", of.tier[NIB_TIER_VRAM].planned);
+    add_bytes(vram, "peak", of.tier[NIB_TIER_VRAM].peak);
+    return all;
+}
+
 /* Prints "weights 45.8 MiB  kv 720.0 KiB", wrapped at the terminal's width. */
 static void print_owners(const terminal *s, const nib_memory *mem) {
     char line[512] = "memory     ", item[64], size[32];
