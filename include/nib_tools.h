@@ -20,7 +20,10 @@ extern "C" {
 
 /* Describes a model from its headers, as JSON (*json, caller frees): "arch", "name", "container" ("gguf" or
  * "safetensors"), "n_layer", "d_model", "n_head", "n_kv_head", "d_head", "d_ff", "n_vocab", "n_ctx_train",
- * "params" (weights), "bytes" (of all tensors as stored), "kv_bytes" (f16 keys and values of one position),
+ * "params" (weights), "active_params" (of them, those that a token is multiplied by: without tables and the
+ * experts that it does not use), "n_expert", "n_expert_used" (0: no mixture), "ahead_params" (of a head that
+ * predicts later tokens, 0: none), "bytes" (of all tensors as stored), "kv_bytes" (f16 keys and values of one
+ * position),
  * "tensors": [{"name", "shape" (outermost first), "format", "bytes"}]. NIB_E_NOTFOUND, NIB_E_MODEL. */
 NIB_API nib_status nib_model_describe(const char *model, char **json, nib_error *err);
 
@@ -170,6 +173,8 @@ typedef struct nib_flow {
     int64_t n_sequence; /* sequences together */
     int64_t n_cell;     /* of them, those that go through a layer together */
     int64_t n_pass;     /* rows of a pass (n_batch of the engine's options); 0: the default */
+    int64_t n_ctx;      /* positions that a request may need, with a margin for estimated lengths; at most
+                           those that the model was trained with */
     nib_shares weights, kv, stream;
     bool host_attends;     /* the processor attends to the keys and values in RAM */
     double tok_s;          /* tokens of answers a second, while all places are taken */

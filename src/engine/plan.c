@@ -101,20 +101,29 @@ static nib_status open_for_flows(engine_core *e, const char *name, const nib_eng
     return open_for_plan(e, name, &o, err);
 }
 
+/* Sets what trial runs of the plans have reached. Those of other formats are in other files. */
+static void find_trials(const engine_core *e, const nib_workload *w, nib_flow *all, size_t n) {
+    trials known = {.n = 0};
+    for (size_t i = 0; i < n; i++) {
+        if (i == 0 || all[i].format != all[i - 1].format) {
+            char *path = path_of_trials(e, w, &all[i]);
+            known = (trials){.n = 0};
+            if (path)
+                trials_load(path, &known);
+            mem_free(path);
+        }
+        all[i].measured_tok_s = trials_find(&known, all[i].n_sequence, all[i].kv_on_disk);
+    }
+}
+
 static nib_status plan_flows(const char *name, const nib_engine_options *options, const nib_workload *work,
                              const flows_wanted *wanted, nib_flow *bound, nib_error *err) {
     engine_core e;
     nib_status status = open_for_flows(&e, name, options, work, err);
     if (status == NIB_OK)
         status = planning_workload(&e, options ? options->kv_type : 0, work, wanted, bound, err);
-    char *path = status == NIB_OK ? path_of_trials(&e, work, wanted->out) : NULL;
-    trials known = {.n = 0};
-    if (path)
-        trials_load(path, &known);
-    for (size_t i = 0; status == NIB_OK && i < *wanted->n; i++)
-        wanted->out[i].measured_tok_s =
-            trials_find(&known, wanted->out[i].n_sequence, wanted->out[i].kv_on_disk);
-    mem_free(path);
+    if (status == NIB_OK)
+        find_trials(&e, work, wanted->out, *wanted->n);
     core_close(&e);
     return status;
 }

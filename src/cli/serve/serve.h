@@ -28,7 +28,8 @@ struct serve_job {
     int64_t n_pass;         /* planned rows of a pass; 0: an option or a rule decides */
     int64_t n_position;     /* planned positions of all answers together; 0: an option or a rule decides */
     int32_t kv_on_disk;     /* planned layers with their keys and values on the disk */
-    int64_t max_n_ctx;      /* positions that no planned request exceeds; 0: not known */
+    int64_t n_ctx;          /* positions that a planned request may need */
+    int64_t max_n_ctx;      /* positions that none exceeds; 0: not known */
     nib_flow_format format; /* planned formats; zeroed: none */
     double kv_loss;         /* as nib_flow.kv_loss */
     char kv_layers[NIB_FLOW_KV_LAYERS];

@@ -94,30 +94,50 @@ static nib_status usual_context(const serve_job *job, const char *model, const n
     return status == NIB_E_NOMEM ? status : NIB_OK;
 }
 
-/* Sets the size of the KV cache if no option does: as many contexts as leave the weights in memory, at least
- * one. An answer that waits for pages costs less than weights that are streamed for every token. */
-static nib_status fit_sessions(const serve_job *job, const char *model, nib_engine_options *o,
+/* Sets the number of contexts of o->n_ctx positions: as many as leave the weights in memory, at least one. An
+ * answer that waits for pages costs less than weights that are streamed for every token. NIB_E_NOFIT: none.
+ */
+static nib_status fit_contexts(const serve_job *job, const char *model, nib_engine_options *o,
                                nib_error *err) {
-    const cli_args *args = job->args;
+    const int beside = serve_sessions_beside(job);
     const bool planned = job->n_position > 0;
     nib_status status = NIB_E_NOFIT;
-    if ((o->ram == NIB_AUTO && !planned) || args->parallel || args->cache_size || args->plan)
-        return NIB_OK;
-    if (o->n_ctx == 0)
-        NIB_TRY(usual_context(job, model, o, &o->n_ctx, err));
     if (planned && o->n_ctx > 0)
-        o->n_session = (int32_t)NUM_MIN(num_div_up(job->n_position, o->n_ctx) + serve_sessions_beside(job),
-                                        (int64_t)o->n_session);
+        o->n_session =
+            (int32_t)NUM_MIN(num_div_up(job->n_position, o->n_ctx) + beside, (int64_t)o->n_session);
     nib_engine_options resident = *o;
     resident.stream = planned && o->stream;
     resident.progress = NULL;
     resident.log = NULL;
-    for (; status == NIB_E_NOFIT && resident.n_session > serve_sessions_beside(job); resident.n_session--) {
+    for (; status == NIB_E_NOFIT && resident.n_session > beside; resident.n_session--) {
         char *text = NULL;
         status = nib_plan(model, &resident, o->planning, &text, err);
         nib_free(text);
         o->n_session = resident.n_session;
     }
+    return status;
+}
+
+/* Sets the size of the KV cache if no option does. Under a small cap the usual context may be shorter than
+ * the requests that a plan has memory for. */
+static nib_status fit_sessions(const serve_job *job, const char *model, nib_engine_options *o,
+                               nib_error *err) {
+    const cli_args *args = job->args;
+    if ((o->ram == NIB_AUTO && job->n_position == 0) || args->parallel || args->cache_size || args->plan)
+        return NIB_OK;
+    const bool usual = o->n_ctx == 0;
+    if (usual)
+        NIB_TRY(usual_context(job, model, o, &o->n_ctx, err));
+    const int64_t lengths[] = {job->n_ctx, NUM_MIN(job->n_ctx, job->n_position / job->n_sequence)};
+    for (size_t i = 0; usual && o->n_ctx > 0 && i < NUM_COUNT(lengths); i++) {
+        nib_engine_options longer = *o;
+        longer.n_ctx = lengths[i];
+        if (longer.n_ctx > o->n_ctx && fit_contexts(job, model, &longer, err) == NIB_OK) {
+            *o = longer;
+            return NIB_OK;
+        }
+    }
+    const nib_status status = fit_contexts(job, model, o, err);
     return status == NIB_E_NOMEM ? status : NIB_OK;
 }
 
@@ -167,6 +187,7 @@ void serve_follow(serve_job *job, const nib_workload *work, const nib_flow *plan
     job->n_sequence = (int)plan->n_sequence;
     job->n_pass = plan->n_pass;
     job->n_position = plan->n_sequence * num_round_up(work->n_position, KV_PAGE);
+    job->n_ctx = plan->n_ctx;
     job->kv_on_disk = plan->kv_on_disk;
     job->max_n_ctx = work->max_n_ctx;
     job->format = plan->formats[plan->format];

@@ -50,6 +50,7 @@ typedef struct facts {
     double disk_page;    /* bytes on it of a page of all these layers */
     int64_t n_page;      /* pages of a sequence */
     int64_t n_context;   /* pages of a context: a batch reserves whole ones */
+    int64_t n_trained;   /* positions that the model was trained with; 0: not known */
     bool guessed;        /* some of the rates were not measured */
     bool bound;          /* homes that this build cannot have count too */
     int format;          /* of planning_formats.list */
@@ -224,6 +225,14 @@ static int disk_layers(const facts *x, const flow_answer *a) {
     return x->bound ? 0 : (int)ceil(a->share[FLOW_CN] * x->n_disk - 1e-6);
 }
 
+/* Positions that a request may need: twice as many as estimated, unless it is certain that none is longer. */
+static int64_t context_of(const facts *x, const nib_workload *w) {
+    const int64_t twice = 2 * (int64_t)longest(w);
+    const int64_t n =
+        num_round_up(w->max_n_ctx > 0 ? NUM_MIN(w->max_n_ctx, twice) : twice, (int64_t)KV_BLOCK);
+    return x->n_trained > 0 ? NUM_MIN(n, x->n_trained) : n;
+}
+
 static nib_status write_formats(const planning_formats *f, int chosen, nib_flow *out, nib_error *err) {
     const planning_format *x = &f->list[chosen];
     for (int i = 0; i < f->n; i++)
@@ -246,6 +255,7 @@ static void write_down(const facts *x, const nib_workload *w, const flow_answer 
     out->n_sequence = (int64_t)most;
     out->n_cell = NUM_MIN(x->max_cell, (int64_t)most); /* a pass fills its cells */
     out->n_pass = gpu ? pass_rows(w, out->n_sequence) : 0;
+    out->n_ctx = context_of(x, w);
     out->weights = shares_of(a, FLOW_WG, gpu);
     out->kv = shares_of(a, FLOW_CG, gpu);
     out->stream = shares_of(a, FLOW_HG, gpu);
@@ -473,7 +483,8 @@ static nib_status gather(const planning_formats *formats, int i, const nib_workl
     const engine_core *e = &with->as;
     const planning_of of = {.n_prompt = (int64_t)w->n_prompt, .n_gen = (int64_t)w->n_gen};
     planning f;
-    *x = (facts){.on_gpu = e->kind->tier == NIB_TIER_VRAM, .format = i};
+    *x = (facts){
+        .on_gpu = e->kind->tier == NIB_TIER_VRAM, .n_trained = model_hparams(e->m)->n_ctx_train, .format = i};
     nib_status status = planning_gather(&f, e, &of, err);
     x->c = (flow_case){.rule = FLOW_REFILL, .n_prompt = w->n_prompt, .n_gen = NUM_MAX(w->n_gen, 2)};
     x->max_cell = x->on_gpu ? FEW : f.base.n_cell;
