@@ -13,7 +13,7 @@ tokens() { answer "$@" && grep -o '"tokens":\[[^]]*\]' "$tmp/json"; }
 same() { [ -n "$1" ] && [ "$1" = "$2" ]; }
 proposes() { grep -qE '"draft_n":[1-9]' "$tmp/json"; }
 
-for family in glm4_moe deepseek_v3 glm4_moe_lite; do
+for family in glm4_moe deepseek_v3 glm4_moe_lite qwen3_5 qwen3_5_moe qwen3_next; do
     model=$tmp/$family
     python3 "$here/support/add-ahead.py" "$arch/$family" "$model" || exit 1
     want=$(tokens "$model")

@@ -200,7 +200,8 @@ static void make(work *w, int i) {
     w->o.sampling.seed = (uint64_t)i;
 }
 
-static void answer_together(nib_engine *e, const work *all, const nib_batch_options *o) {
+static nib_batch_counts answer_together(nib_engine *e, const work *all, const nib_batch_options *o) {
+    nib_batch_counts counts;
     nib_batch *b = batch_must_open(e, o);
     nib_error err = {0}, how;
     nib_result r;
@@ -221,29 +222,125 @@ static void answer_together(nib_engine *e, const work *all, const nib_batch_opti
         nib_result_clear(&r);
     }
     assert_int_equal(found, N_REQUEST);
+    nib_batch_count(b, &counts);
     nib_batch_close(b);
+    return counts;
+}
+
+static void answer_alone(nib_engine *e, work *all) {
+    nib_error err = {0};
+    for (int i = 0; i < N_REQUEST; i++) {
+        nib_session *s = session_must_open(e);
+        if (nib_generate(s, &all[i].o, &all[i].want, &err))
+            fail_msg("%s", err.message);
+        nib_session_close(s);
+    }
+}
+
+static void clear(work *all) {
+    for (int i = 0; i < N_REQUEST; i++)
+        nib_result_clear(&all[i].want);
 }
 
 static void answers_together(void **state) {
     (void)state;
     static work all[N_REQUEST];
-    nib_error err = {0};
     for (size_t m = 0; m < n_model(); m += EACH) {
         nib_engine *e = open_engine(models[m], 2, 64, 0);
-        for (int i = 0; i < N_REQUEST; i++) {
-            nib_session *s = session_must_open(e);
+        for (int i = 0; i < N_REQUEST; i++)
             make(&all[i], i);
-            if (nib_generate(s, &all[i].o, &all[i].want, &err))
-                fail_msg("%s", err.message);
-            nib_session_close(s);
-        }
+        answer_alone(e, all);
         answer_together(e, all, &(nib_batch_options){.n_sequence = 1});
         answer_together(e, all, &(nib_batch_options){.n_sequence = 4, .n_draft = 4});
         answer_together(e, all, &(nib_batch_options){.n_sequence = 9, .n_prompt = 7});
         /* few pages: answers are preempted and computed again */
         answer_together(e, all, &(nib_batch_options){.n_sequence = 5, .optimistic = true, .n_position = 192});
-        for (int i = 0; i < N_REQUEST; i++)
-            nib_result_clear(&all[i].want);
+        clear(all);
+        nib_engine_close(e);
+    }
+}
+
+/* Proposed tokens, of which some are rejected: the state goes back, and right ones are computed again. Texts
+ * repeat themselves, and a bias makes some tokens of theirs likely. */
+static void proposals_are_dropped(void **state) {
+    (void)state;
+    static const nib_logit_bias likely[] = {{40, 6}, {47, 6}, {54, 6}};
+    static const int kinds[] = {NIB_KV_F32, NIB_KV_F16, NIB_KV_8};
+    static work all[N_REQUEST];
+    for (size_t m = 0; m < n_model(); m += EACH) {
+        const bool codes = m != 1 && m != N_MODEL - 1 && !on_gpu;
+        nib_engine *e = open_engine(models[m], 2, 64, kinds[m % (codes ? 3 : 2)]);
+        uint64_t n = 0, n_right = 0;
+        for (int i = 0; i < N_REQUEST; i++) {
+            make(&all[i], i);
+            for (size_t k = 0; k < all[i].o.n_prompt; k++)
+                all[i].prompt[k] = (int32_t)(40 + k % 3 * 7);
+            all[i].o.n_predict = 24;
+            all[i].o.bias = likely;
+            all[i].o.n_bias = NUM_COUNT(likely);
+        }
+        answer_alone(e, all);
+        for (int n_draft = 1; n_draft <= 7; n_draft += 3)
+            for (int n_slot = 1; n_slot <= 5; n_slot += 4) {
+                const nib_batch_counts c = answer_together(
+                    e, all,
+                    &(nib_batch_options){.n_sequence = n_slot, .n_draft = n_draft, .n_draft_min = n_draft});
+                n += c.draft_n;
+                n_right += c.draft_right;
+            }
+        assert_true(n_right > 0 && n > n_right);
+        clear(all);
+        nib_engine_close(e);
+    }
+}
+
+/* A conversation in a session that proposes tokens goes on as in one that does not. */
+static void a_conversation_goes_on(void **state) {
+    (void)state;
+    static const nib_logit_bias likely[] = {{40, 6}, {47, 6}, {54, 6}};
+    nib_error err = {0};
+    for (size_t m = 0; m < n_model(); m += EACH) {
+        nib_engine_options o = engine_usual();
+        o.n_ctx = 256;
+        o.n_session = 2;
+        o.n_draft = 5;
+        nib_engine *e = engine_must_open(models[m], &o, NULL);
+        const nib_session_options how = {.n_draft_min = 5};
+        nib_session *in[2];
+        int32_t text[2][256];
+        size_t n = 40;
+        int64_t n_proposed = 0;
+        for (size_t i = 0; i < 2; i++) {
+            assert_int_equal(nib_session_open(e, i ? &how : NULL, &in[i], &err), NIB_OK);
+            for (int k = 0; k < 40; k++)
+                text[i][k] = 40 + k % 3 * 7;
+        }
+        for (int turn = 0; turn < 4; turn++) {
+            for (size_t i = 0; i < 2; i++) {
+                nib_generate_options g;
+                nib_result r;
+                nib_generate_options_init(&g);
+                g.prompt = text[i];
+                g.n_prompt = n;
+                g.n_predict = 20 + turn;
+                g.ignore_eos = true;
+                g.bias = likely;
+                g.n_bias = NUM_COUNT(likely);
+                g.sampling.seed = (uint64_t)turn;
+                g.sampling.temperature = turn % 2 ? 0.5F : 0;
+                if (nib_generate(in[i], &g, &r, &err))
+                    fail_msg("%s", err.message);
+                assert_int_equal(r.n_token, 20 + turn);
+                memcpy(text[i] + n, r.tokens, r.n_token * sizeof *r.tokens);
+                n_proposed += i * r.draft_n;
+                nib_result_clear(&r);
+            }
+            n += (size_t)(20 + turn);
+            assert_memory_equal(text[0], text[1], n * sizeof **text);
+        }
+        assert_true(n_proposed > 0);
+        nib_session_close(in[0]);
+        nib_session_close(in[1]);
         nib_engine_close(e);
     }
 }
@@ -325,6 +422,8 @@ int main(void) {
         cmocka_unit_test(after_a_cancelled_pass),
         cmocka_unit_test(from_a_checkpoint),
         cmocka_unit_test(answers_together),
+        cmocka_unit_test(proposals_are_dropped),
+        cmocka_unit_test(a_conversation_goes_on),
         cmocka_unit_test(a_draft_model_is_refused),
         cmocka_unit_test(the_state_is_charged),
         cmocka_unit_test(a_stage_has_the_states_of_its_layers),
@@ -333,6 +432,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(grown_and_cut_back, cuda, processor),
         cmocka_unit_test_setup_teardown(from_a_checkpoint, cuda, processor),
         cmocka_unit_test_setup_teardown(answers_together, cuda, processor),
+        cmocka_unit_test_setup_teardown(proposals_are_dropped, cuda, processor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

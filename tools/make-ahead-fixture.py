@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Makes the fixture of a head that predicts later tokens: a tiny GLM-4.5 with random weights and such a head, and what
-plain Python computes with both in double precision.
+"""Makes the fixture of a head that predicts later tokens: a tiny GLM-4.5 or Qwen3.5 with random weights and such a head,
+and what plain Python computes with both in double precision.
 
-    tools/make-ahead-fixture.py OUT              writes OUT as make-fixture.py does
-    tools/make-ahead-fixture.py --check FOLDER   compares with a fixture of glm4_moe from HF transformers
+    tools/make-ahead-fixture.py FAMILY OUT       writes OUT as make-fixture.py does; FAMILY: glm4_moe, qwen3_5 or
+                                                 qwen3_5_moe
+    tools/make-ahead-fixture.py --check FOLDER   compares with a fixture of the family from HF transformers
 
 needs nothing but Python. transformers skips the head's tensors. Its arithmetic is that of DeepSeek-V3 (arXiv 2412.19437,
-section 2.2), with the model's state after its final norm as vLLM and SGLang have it. --check shows that the model itself
-agrees with transformers.
+section 2.2), with the model's state after its final norm as vLLM and SGLang have it. Qwen's layer is one with attention.
+--check shows that the model itself agrees with transformers.
 
 expected.safetensors has, beside the usual tensors: `states` of all tokens; `ahead`, the head's logits from the state of
 each token and the token after it; `proposed` and `accepted`: how many tokens of the greedy answer of N_ANSWER tokens
@@ -25,13 +26,21 @@ import sys
 spec = importlib.util.spec_from_file_location("sinks", os.path.join(os.path.dirname(__file__), "make-sinks-fixture.py"))
 sinks = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(sinks)
-dot, times, norm = sinks.dot, sinks.times, sinks.norm
+dot, times = sinks.dot, sinks.times
 
 N_TOKEN, N_PROMPT, N_GREEDY, N_ANSWER, N_PROPOSE = 48, 16, 16, 24, 3
 
 
 def sigmoid(x):
     return 1 / (1 + math.exp(-x))
+
+
+def softmax(x):
+    return sinks.weights_of(x, None)
+
+
+def add(x, y, by=1):
+    return [a + by * b for a, b in zip(x, y)]
 
 
 def feed_forward(t, p, h):
@@ -42,10 +51,18 @@ def feed_forward(t, p, h):
 class Layer:
     """A layer of GLM-4.5 with its keys and values."""
 
-    def __init__(self, config, tensors, number):
-        self.c, self.t, self.p = config, tensors, f"model.layers.{number}."
+    plus = 0  # what weights of norms lack
+
+    def __init__(self, config, tensors, prefix):
+        self.c, self.t, self.p = config, tensors, prefix
         self.keys, self.values = [], []
-        self.eps = config["rms_norm_eps"]
+
+    @classmethod
+    def norm(cls, config, x, weight):
+        return sinks.norm(x, [cls.plus + w for w in weight], config["rms_norm_eps"])
+
+    def normed(self, name, x):
+        return self.norm(self.c, x, self.t[self.p + name + ".weight"])
 
     def project(self, name, h):
         p = self.p + f"self_attn.{name}_proj."
@@ -57,11 +74,12 @@ class Layer:
         n_rot = int(d * self.c["rope_parameters"]["partial_rotary_factor"])
         x = self.project(name, h)
         for head in range(0, len(x), d):
-            one = norm(x[head:head + d], self.t[self.p + f"self_attn.{name}_norm.weight"], self.eps)
+            one = self.normed(f"self_attn.{name}_norm", x[head:head + d])
             out.append(sinks.rotate(one[:n_rot], at, n_rot, self.c["rope_parameters"]["rope_theta"]) + one[n_rot:])
         return out
 
-    def attend(self, h):
+    def attended(self, h):
+        """The heads' sums of values, one after the other."""
         q, d = self.turned("q", h), self.c["head_dim"]
         self.keys.append(self.turned("k", h))
         v = self.project("v", h)
@@ -69,9 +87,12 @@ class Layer:
         out, share = [], len(q) // len(self.values[0])
         for head, mine in enumerate(q):
             scores = [dot(mine, k[head // share]) / math.sqrt(d) for k in self.keys]
-            weights = sinks.weights_of(scores, None)
+            weights = softmax(scores)
             out += [dot(weights, [x[head // share][i] for x in self.values]) for i in range(d)]
-        return times(self.t[self.p + "self_attn.o_proj.weight"], out)
+        return out
+
+    def attend(self, h):
+        return times(self.t[self.p + "self_attn.o_proj.weight"], self.attended(h))
 
     def mixture(self, h):
         p, c = self.p + "mlp.", self.c
@@ -82,30 +103,103 @@ class Layer:
         out = feed_forward(self.t, p + "shared_experts.", h)
         for e in chosen:
             by = scores[e] / total * c["routed_scaling_factor"]
-            out = [a + by * b for a, b in zip(out, feed_forward(self.t, p + f"experts.{e}.", h))]
+            out = add(out, feed_forward(self.t, p + f"experts.{e}.", h), by)
         return out
 
     def step(self, x):
-        x = [a + b for a, b in zip(x, self.attend(norm(x, self.t[self.p + "input_layernorm.weight"], self.eps)))]
-        h = norm(x, self.t[self.p + "post_attention_layernorm.weight"], self.eps)
+        x = add(x, self.attend(self.normed("input_layernorm", x)))
+        h = self.normed("post_attention_layernorm", x)
         dense = self.p + "mlp.gate.weight" not in self.t
-        return [a + b for a, b in zip(x, feed_forward(self.t, self.p + "mlp.", h) if dense else self.mixture(h))]
+        return add(x, feed_forward(self.t, self.p + "mlp.", h) if dense else self.mixture(h))
 
     def forget(self, n):
         del self.keys[n:], self.values[n:]
 
 
+class QwenLayer(Layer):
+    """A layer of Qwen3.5: attention with a gate, or a gated delta net with its state."""
+
+    plus = 1
+
+    def __init__(self, config, tensors, prefix):
+        super().__init__(config, tensors, prefix)
+        self.state, self.taps = None, [[0.0] * len(tensors.get(prefix + "linear_attn.conv1d.weight", ()))] * 3
+
+    def project(self, name, h):
+        x, d = times(self.t[self.p + f"self_attn.{name}_proj.weight"], h), self.c["head_dim"]
+        if name != "q":
+            return x
+        heads = [x[i:i + d] for i in range(0, len(x), d)]
+        self.gate = [g for head in heads[1::2] for g in head]
+        return [q for head in heads[::2] for q in head]
+
+    def delta(self, h):
+        c, p, t = self.c, self.p + "linear_attn.", self.t
+        dk, dv = c["linear_key_head_dim"], c["linear_value_head_dim"]
+        n_k, n_v = c["linear_num_key_heads"], c["linear_num_value_heads"]
+        self.taps = self.taps[-3:] + [times(t[p + "in_proj_qkv.weight"], h)]
+        x = [dot(w, tap) for w, tap in zip(t[p + "conv1d.weight"], zip(*self.taps))]
+        x = [v * sigmoid(v) for v in x]
+        z, beta, a = (times(t[p + f"in_proj_{name}.weight"], h) for name in "zba")
+        self.state = self.state or [[[0.0] * dv for _ in range(dk)] for _ in range(n_v)]
+        out = []
+        for head in range(n_v):
+            at = head // (n_v // n_k) * dk
+            q, k = ([v / math.sqrt(dot(y, y) + 1e-6) for v in y] for y in (x[at:at + dk], x[n_k * dk + at:][:dk]))
+            v = x[2 * n_k * dk + head * dv:][:dv]
+            keep = math.exp(-math.exp(t[p + "A_log"][head]) * math.log1p(math.exp(a[head] + t[p + "dt_bias"][head])))
+            rows = [[keep * s for s in row] for row in self.state[head]]
+            known = [dot(k, column) for column in zip(*rows)]
+            new = [sigmoid(beta[head]) * (v[i] - known[i]) for i in range(dv)]
+            self.state[head] = [add(row, new, k[i]) for i, row in enumerate(rows)]
+            y = [dot(q, column) / math.sqrt(dk) for column in zip(*self.state[head])]
+            y = sinks.norm(y, t[p + "norm.weight"], c["rms_norm_eps"])
+            out += [v * g * sigmoid(g) for v, g in zip(y, z[head * dv:])]
+        return times(t[p + "out_proj.weight"], out)
+
+    def attend(self, h):
+        if self.p + "linear_attn.norm.weight" in self.t:
+            return self.delta(h)
+        out = self.attended(h)
+        return times(self.t[self.p + "self_attn.o_proj.weight"], [x * sigmoid(g) for x, g in zip(out, self.gate)])
+
+    def mixture(self, h):
+        p, t = self.p + "mlp.", self.t
+        shares = softmax(times(t[p + "gate.weight"], h))
+        chosen = sorted(range(len(shares)), key=lambda e: -shares[e])[:self.c["num_experts_per_tok"]]
+        total = math.fsum(shares[e] for e in chosen)
+        shared = sigmoid(times(t[p + "shared_expert_gate.weight"], h)[0])
+        out = [shared * x for x in feed_forward(t, p + "shared_expert.", h)]
+        for e in chosen:
+            out = add(out, feed_forward(t, p + f"experts.{e}.", h), shares[e] / total)
+        return out
+
+
+def family_of(config):
+    return Layer if config["model_type"] == "glm4_moe" else QwenLayer
+
+
+def head_names(config):
+    """Names of the head: its layer's prefix, embedding, both norms, projection, final norm, output."""
+    if family_of(config) is QwenLayer:
+        return ("mtp.layers.0.", "model.embed_tokens", "mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidden", "mtp.fc",
+                "mtp.norm", "lm_head")
+    p = f"model.layers.{config['num_hidden_layers']}."
+    return (p, *(p + x for x in ("embed_tokens", "enorm", "hnorm", "eh_proj", "shared_head.norm", "shared_head.head")))
+
+
 class Model:
     def __init__(self, config, tensors):
-        self.t, self.eps = tensors, config["rms_norm_eps"]
-        self.layers = [Layer(config, tensors, i) for i in range(config["num_hidden_layers"])]
+        kind = family_of(config)
+        self.t, self.norm = tensors, lambda x, name: kind.norm(config, x, tensors[name + ".weight"])
+        self.layers = [kind(config, tensors, f"model.layers.{i}.") for i in range(config["num_hidden_layers"])]
 
     def step(self, token):
         """The state of one more token."""
         x = list(self.t["model.embed_tokens.weight"][token])
         for layer in self.layers:
             x = layer.step(x)
-        return norm(x, self.t["model.norm.weight"], self.eps)
+        return self.norm(x, "model.norm")
 
     def logits(self, state):
         return times(self.t["lm_head.weight"], state)
@@ -113,18 +207,18 @@ class Model:
 
 class Ahead:
     def __init__(self, config, tensors):
-        self.t, self.eps, n = tensors, config["rms_norm_eps"], config["num_hidden_layers"]
-        self.layer, self.p = Layer(config, tensors, n), f"model.layers.{n}."
+        kind, (prefix, *self.names) = family_of(config), head_names(config)
+        self.t, self.norm = tensors, lambda x, name: kind.norm(config, x, tensors[name + ".weight"])
+        self.layer = kind(config, tensors, prefix)
 
     def step(self, state, token):
         """Its own state, from that of a position and the token after it."""
-        e = norm(self.t[self.p + "embed_tokens.weight"][token], self.t[self.p + "enorm.weight"], self.eps)
-        both = e + norm(state, self.t[self.p + "hnorm.weight"], self.eps)
-        x = self.layer.step(times(self.t[self.p + "eh_proj.weight"], both))
-        return norm(x, self.t[self.p + "shared_head.norm.weight"], self.eps)
+        embed, of_embed, of_state, into, last, _ = self.names
+        both = self.norm(self.t[embed + ".weight"][token], of_embed) + self.norm(state, of_state)
+        return self.norm(self.layer.step(times(self.t[into + ".weight"], both)), last)
 
     def logits(self, state):
-        return times(self.t[self.p + "shared_head.head.weight"], state)
+        return times(self.t[self.names[-1] + ".weight"], state)
 
 
 def best(logits):
@@ -185,71 +279,121 @@ def rounded(values):
     return struct.unpack(f"<{n}f", struct.pack(f"<{n}I", *(b & 0xffff0000 for b in bits)))
 
 
-def make_weights(r, config):
-    files = {}
-    d, ff, expert, vocab = (config[k] for k in ("hidden_size", "intermediate_size", "moe_intermediate_size", "vocab_size"))
-    head, q, kv = config["head_dim"], config["num_attention_heads"], config["num_key_value_heads"]
+class Weights:
+    def __init__(self, r, config):
+        self.r, self.c, self.files = r, config, {}
+        self.mean = 1 - family_of(config).plus  # of norms
 
-    def put(name, shape, mean, std):
-        files[name] = ("BF16", shape, rounded([r.gauss(mean, std) for _ in range(math.prod(shape))]))
+    def put(self, name, shape, mean, std):
+        values = rounded([self.r.gauss(mean, std) for _ in range(math.prod(shape))])
+        self.files[name] = ("BF16", shape, values)
 
-    def matrix(name, rows, columns, gain=1.0):
-        put(name + ".weight", [rows, columns], 0, gain / math.sqrt(columns))
+    def matrix(self, name, rows, columns, gain=1.0):
+        self.put(name + ".weight", [rows, columns], 0, gain / math.sqrt(columns))
 
-    def mlp(p, width):
-        matrix(p + "gate_proj", width, d)
-        matrix(p + "up_proj", width, d)
-        matrix(p + "down_proj", d, width, 0.35)
+    def norm(self, name, n):
+        self.put(name + ".weight", [n], self.mean, 0.2)
 
-    def layer(p, dense):
-        for name, n in (("q", q), ("k", kv), ("v", kv)):
-            matrix(p + f"self_attn.{name}_proj", n * head, d)
-            put(p + f"self_attn.{name}_proj.bias", [n * head], 0, 0.2)
-        matrix(p + "self_attn.o_proj", d, q * head, 0.35)
-        for name, n in (("self_attn.q_norm", head), ("self_attn.k_norm", head), ("input_layernorm", d),
-                        ("post_attention_layernorm", d)):
-            put(p + name + ".weight", [n], 1, 0.2)
+    def mlp(self, p, width):
+        d = self.c["hidden_size"]
+        self.matrix(p + "gate_proj", width, d)
+        self.matrix(p + "up_proj", width, d)
+        self.matrix(p + "down_proj", d, width, 0.35)
+
+    def attention(self, p):
+        c, d, head = self.c, self.c["hidden_size"], self.c["head_dim"]
+        q, kv = c["num_attention_heads"], c["num_key_value_heads"]
+        glm = self.mean == 1
+        for name, n in (("q", q if glm else 2 * q), ("k", kv), ("v", kv)):
+            self.matrix(p + f"{name}_proj", n * head, d)
+            if glm:
+                self.put(p + f"{name}_proj.bias", [n * head], 0, 0.2)
+        self.matrix(p + "o_proj", d, q * head, 0.35)
+        self.norm(p + "q_norm", head)
+        self.norm(p + "k_norm", head)
+
+    def delta(self, p):
+        c, d = self.c, self.c["hidden_size"]
+        n_v, dv = c["linear_num_value_heads"], c["linear_value_head_dim"]
+        n_qkv = 2 * c["linear_num_key_heads"] * c["linear_key_head_dim"] + n_v * dv
+        for name, n in (("qkv", n_qkv), ("z", n_v * dv), ("b", n_v), ("a", n_v)):
+            self.matrix(p + f"in_proj_{name}", n, d)
+        self.put(p + "conv1d.weight", [n_qkv, 1, c["linear_conv_kernel_dim"]], 0, 0.5)
+        self.put(p + "A_log", [n_v], 0, 0.5)
+        self.put(p + "dt_bias", [n_v], 0, 0.5)
+        self.put(p + "norm.weight", [dv], 1, 0.2)
+        self.matrix(p + "out_proj", d, n_v * dv, 0.35)
+
+    def layer(self, p, recurrent, dense):
+        c, d = self.c, self.c["hidden_size"]
+        if recurrent:
+            self.delta(p + "linear_attn.")
+        else:
+            self.attention(p + "self_attn.")
+        self.norm(p + "input_layernorm", d)
+        self.norm(p + "post_attention_layernorm", d)
         if dense:
-            mlp(p + "mlp.", ff)
+            self.mlp(p + "mlp.", c["intermediate_size"])
             return
-        matrix(p + "mlp.gate", config["n_routed_experts"], d, 2)
-        put(p + "mlp.gate.e_score_correction_bias", [config["n_routed_experts"]], 0, 0.1)
-        mlp(p + "mlp.shared_experts.", expert)
-        for e in range(config["n_routed_experts"]):
-            mlp(p + f"mlp.experts.{e}.", expert)
+        n, width = c.get("n_routed_experts", c.get("num_experts")), c["moe_intermediate_size"]
+        self.matrix(p + "mlp.gate", n, d, 2)
+        if self.mean == 1:
+            self.put(p + "mlp.gate.e_score_correction_bias", [n], 0, 0.1)
+            self.mlp(p + "mlp.shared_experts.", width)
+        else:
+            self.matrix(p + "mlp.shared_expert_gate", 1, d)
+            self.mlp(p + "mlp.shared_expert.", c["shared_expert_intermediate_size"])
+        for e in range(n):
+            self.mlp(p + f"mlp.experts.{e}.", width)
 
-    matrix("model.embed_tokens", vocab, d, math.sqrt(d))
-    for i in range(config["num_hidden_layers"]):
-        layer(f"model.layers.{i}.", i < config["first_k_dense_replace"])
-    put("model.norm.weight", [d], 1, 0.2)
-    matrix("lm_head", vocab, d, 2)
-    p = f"model.layers.{config['num_hidden_layers']}."
-    layer(p, False)
-    for name in ("enorm", "hnorm", "shared_head.norm"):
-        put(p + name + ".weight", [d], 1, 0.2)
-    matrix(p + "eh_proj", d, 2 * d, 0.25)
-    eye = list(files[p + "eh_proj.weight"][2])
+
+def make_weights(r, config):
+    w, d, vocab = Weights(r, config), config["hidden_size"], config["vocab_size"]
+    n, kinds = config["num_hidden_layers"], config.get("layer_types")
+    dense = n + 1 if "moe_intermediate_size" not in config else config.get("first_k_dense_replace", 0)
+    w.matrix("model.embed_tokens", vocab, d, math.sqrt(d))
+    for i in range(n):
+        w.layer(f"model.layers.{i}.", kinds and kinds[i] == "linear_attention", i < dense)
+    w.norm("model.norm", d)
+    w.matrix("lm_head", vocab, d, 2)
+    prefix, embed, of_embed, of_state, into, last, head = head_names(config)
+    w.layer(prefix, False, n < dense)
+    for name in (of_embed, of_state, last):
+        w.norm(name, d)
+    w.matrix(into, d, 2 * d, 0.25)
+    eye = list(w.files[into + ".weight"][2])
     for i in range(d):
         eye[i * 2 * d + i] += 1
         eye[i * 2 * d + d + i] += 0.3
-    files[p + "eh_proj.weight"] = ("BF16", [d, 2 * d], rounded(eye))
-    files[p + "embed_tokens.weight"] = files["model.embed_tokens.weight"]
-    files[p + "shared_head.head.weight"] = files["lm_head.weight"]
-    return files
+    w.files[into + ".weight"] = ("BF16", [d, 2 * d], rounded(eye))
+    w.files[embed + ".weight"] = w.files["model.embed_tokens.weight"]
+    w.files[head + ".weight"] = w.files["lm_head.weight"]
+    return w.files
 
 
-def make(folder, seed):
+ALL = {"bos_token_id": 1, "eos_token_id": 2, "dtype": "bfloat16", "head_dim": 12, "hidden_act": "silu",
+       "hidden_size": 40, "max_position_embeddings": 128, "num_attention_heads": 4, "num_key_value_heads": 2,
+       "partial_rotary_factor": 0.5,
+       "rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 10000.0, "rope_type": "default"},
+       "tie_word_embeddings": False, "vocab_size": 160}
+QWEN = {**ALL, "attention_bias": False, "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "linear_conv_kernel_dim": 4, "linear_key_head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+        "linear_value_head_dim": 12, "mtp_num_hidden_layers": 1, "num_hidden_layers": 3, "rms_norm_eps": 1e-06}
+CONFIGS = {
+    "glm4_moe": {**ALL, "architectures": ["Glm4MoeForCausalLM"], "attention_bias": True, "first_k_dense_replace": 1,
+                 "intermediate_size": 56, "model_type": "glm4_moe", "moe_intermediate_size": 24, "n_group": 1,
+                 "n_routed_experts": 6, "n_shared_experts": 1, "norm_topk_prob": True, "num_experts_per_tok": 2,
+                 "num_hidden_layers": 2, "num_nextn_predict_layers": 1, "rms_norm_eps": 1e-05,
+                 "routed_scaling_factor": 1.5, "topk_group": 1, "use_qk_norm": True},
+    "qwen3_5": {**QWEN, "architectures": ["Qwen3_5ForCausalLM"], "intermediate_size": 56, "model_type": "qwen3_5_text"},
+    "qwen3_5_moe": {**QWEN, "architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text",
+                    "moe_intermediate_size": 24, "num_experts": 6, "num_experts_per_tok": 2,
+                    "shared_expert_intermediate_size": 28},
+}
+
+
+def make(config, folder, seed):
     r = random.Random(seed)
-    config = {"architectures": ["Glm4MoeForCausalLM"], "attention_bias": True, "bos_token_id": 1, "eos_token_id": 2,
-              "dtype": "bfloat16", "first_k_dense_replace": 1, "head_dim": 12, "hidden_act": "silu", "hidden_size": 40,
-              "intermediate_size": 56, "max_position_embeddings": 128, "model_type": "glm4_moe",
-              "moe_intermediate_size": 24, "n_group": 1, "n_routed_experts": 6, "n_shared_experts": 1,
-              "norm_topk_prob": True, "num_attention_heads": 4, "num_experts_per_tok": 2, "num_hidden_layers": 2,
-              "num_key_value_heads": 2, "num_nextn_predict_layers": 1, "partial_rotary_factor": 0.5,
-              "rms_norm_eps": 1e-05,
-              "rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 10000.0, "rope_type": "default"},
-              "routed_scaling_factor": 1.5, "tie_word_embeddings": False, "topk_group": 1, "use_qk_norm": True,
-              "vocab_size": 160}
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "model.safetensors")
     sinks.write_tensors(path, make_weights(r, config))
@@ -293,10 +437,10 @@ def check(folder):
 def main():
     if len(sys.argv) == 3 and sys.argv[1] == "--check":
         return check(sys.argv[2])
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 3 or sys.argv[1] not in CONFIGS:
         raise SystemExit(__doc__)
     for seed in range(1, 200):
-        made = make(sys.argv[1], seed)
+        made = make(CONFIGS[sys.argv[1]], sys.argv[2], seed)
         if made:
             print(f"seed {seed}: {made}")
             return 0

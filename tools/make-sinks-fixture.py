@@ -39,8 +39,9 @@ def read_tensors(path):
         if t["dtype"] == "BF16":
             raw = b"".join(b"\0\0" + raw[2 * i:2 * i + 2] for i in range(n))
         values = struct.unpack(f"<{n}{'i' if t['dtype'] == 'I32' else 'f'}", raw)
+        width = math.prod(t["shape"][1:])
         out[name] = values if len(t["shape"]) == 1 else [
-            values[i * t["shape"][1]:(i + 1) * t["shape"][1]] for i in range(t["shape"][0])]
+            values[i * width:(i + 1) * width] for i in range(t["shape"][0])]
     return out
 
 

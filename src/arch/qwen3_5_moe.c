@@ -8,6 +8,7 @@ const arch_desc arch_qwen3_5_moe = {
     .hf = "qwen3_5_moe_text|qwen3_5_moe",
     .hf_class = "Qwen3_5MoeForCausalLM|Qwen3_5MoeForConditionalGeneration",
     .hf_base = "model.",
+    .hf_ahead = "mtp.layers.%d.",
     .norm = NORM_RMS,
     .act = ACT_SILU,
     .rope_hf = ROPE_HALF,
@@ -16,7 +17,7 @@ const arch_desc arch_qwen3_5_moe = {
     .mixer = MIXER_DELTA,
     .mixer_layers = MIXER_EVERY,
     .tensors = ARCH_TENSORS(ARCH_LLAMA_EMBED, ARCH_QWEN_NORMS, ARCH_QWEN_DELTA_IN, ARCH_QWEN_DELTA,
-                            ARCH_QWEN_GATED_ATTENTION, ARCH_QWEN_MIXTURE, ARCH_LLAMA_HEAD),
+                            ARCH_QWEN_GATED_ATTENTION, ARCH_QWEN_MIXTURE, ARCH_LLAMA_HEAD, ARCH_AHEAD_APART),
     .keys = ARCH_KEYS(
         ARCH_QWEN_DELTA_KEYS, ARCH_QWEN_MIXTURE_KEYS, {HP_n_kv_head, .flags = K_DEFAULT, .value = 2},
         {HP_n_expert, .flags = K_DEFAULT, .value = 256}, {HP_n_expert_used, .flags = K_DEFAULT, .value = 8},

@@ -8,6 +8,7 @@ const arch_desc arch_qwen3_next = {
     .hf = "qwen3_next",
     .hf_class = "Qwen3NextForCausalLM",
     .hf_base = "model.",
+    .hf_ahead = "mtp.layers.%d.",
     .norm = NORM_RMS,
     .act = ACT_SILU,
     .rope_hf = ROPE_HALF,
@@ -20,7 +21,7 @@ const arch_desc arch_qwen3_next = {
         {SLOT_REC_QKVZ, "model.layers.%d.linear_attn.in_proj_qkvz", .gguf = "blk.%d.ssm_in"},
         {SLOT_REC_X, "", .gguf = "blk.%d.attn_qkv"}, {SLOT_REC_Z, "", .gguf = "blk.%d.attn_gate"},
         {SLOT_REC_BA, "model.layers.%d.linear_attn.in_proj_ba"}, ARCH_QWEN_DELTA, ARCH_QWEN_GATED_ATTENTION,
-        ARCH_LLAMA_MLP, ARCH_QWEN_MIXTURE, ARCH_LLAMA_HEAD),
+        ARCH_LLAMA_MLP, ARCH_QWEN_MIXTURE, ARCH_LLAMA_HEAD, ARCH_AHEAD_APART),
     .keys = ARCH_KEYS(
         ARCH_QWEN_DELTA_KEYS, ARCH_QWEN_MIXTURE_KEYS, {HP_n_kv_head, .flags = K_DEFAULT, .value = 2},
         {HP_n_expert, .flags = K_DEFAULT, .value = 512}, {HP_n_expert_used, .flags = K_DEFAULT, .value = 10},

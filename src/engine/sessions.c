@@ -38,7 +38,12 @@ nib_status sessions_cache_bytes(const engine_core *e, kv_formats kv, int64_t n_c
     if (pages > INT64_MAX / NUM_MAX(n, 1))
         return nib_fail(err, NIB_E_NOFIT, "keys and values of %d times %lld positions overflow 64 bits",
                         (int)n, (long long)n_ctx);
-    return kv_tables_bytes(e->layout, kv, false, e->resolved.n_sequence, n * pages, bytes, err);
+    NIB_TRY(kv_tables_bytes(e->layout, kv, false, e->resolved.n_sequence, n * pages, bytes, err));
+    const uint64_t second = e->resolved.n_draft > 0 ? model_state_bytes(e->m) : 0; /* kv_table_open_second */
+    if (!num_add_u64(*bytes, (uint64_t)e->resolved.n_sequence * second, bytes))
+        return nib_fail(err, NIB_E_NOFIT, "recurrent states of %d sequences overflow 64 bits",
+                        (int)e->resolved.n_sequence);
+    return NIB_OK;
 }
 
 nib_status sessions_on_disk(const engine_core *e, kv_formats kv, int64_t n_ctx, uint64_t *bytes,

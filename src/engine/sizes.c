@@ -347,13 +347,20 @@ bool sizes_hold_all(engine_core *e, uint64_t more) {
              !sizes_will_stream(e, &need, before, session)));
 }
 
+/* The requested number of proposed tokens; negative: only while weights are streamed. Recurrent states do not
+ * go back on several devices. */
+static int64_t asked_proposals(const engine_core *e) {
+    const bool joined = e->stage_end || e->share.n > 1;
+    return joined && model_state_bytes(e->m) > 0 ? 0 : e->requested.n_draft;
+}
+
 /* Sets the number of proposed tokens. Speculation pays while weights are streamed: a pass then takes about
- * the same time for several rows. Memory for their logits is never what makes a model not fit. */
+ * the same time for several rows. Memory for their logits, and for a second recurrent state, is never what
+ * makes a model not fit. */
 static void resolve_proposals(engine_core *e) {
     settings *s = &e->resolved;
-    const int64_t n = model_state_bytes(e->m) > 0 ? 0 : e->requested.n_draft;
+    const int64_t n = asked_proposals(e);
     uint64_t session;
-    s->n_draft = NUM_MAX(n, 0);
     if (n >= 0 || s->cap[NIB_TIER_RAM] == NIB_AUTO || !s->stream ||
         sessions_bytes(e, s->formats, s->n_ctx, &session, NULL) != NIB_OK)
         return;
@@ -362,7 +369,9 @@ static void resolve_proposals(engine_core *e) {
     if (!sizes_will_stream(e, &need, sizes_pass_bytes(e, n_pass, n_cell), session))
         return;
     s->n_draft = -n;
-    const uint64_t least = sizes_min(e, &need, session, n_pass, n_cell);
+    const uint64_t least = sessions_bytes(e, s->formats, s->n_ctx, &session, NULL) == NIB_OK
+                               ? sizes_min(e, &need, session, n_pass, n_cell)
+                               : UINT64_MAX;
     if (least == UINT64_MAX || least + s->cap[NIB_TIER_RAM] / SHARE > sizes_free_ram(e))
         s->n_draft = 0;
 }
@@ -433,6 +442,8 @@ nib_status sizes_resolve(engine_core *e, nib_error *err) {
     settings *s = &e->resolved;
     if (s->free_batch && e->kind->n_batch > 0 && has_room_for_rows(e))
         s->n_batch = e->kind->n_batch;
+    if (!s->is_resolved)
+        s->n_draft = NUM_MAX(asked_proposals(e), 0);
     NIB_TRY(sizes_formats(e, err));
     NIB_TRY(sessions_check_formats(e, s->formats, err));
     NIB_TRY(check_sparse_v(e, err));

@@ -24,15 +24,21 @@ bool config_has_ahead(const config_source *s, int64_t n_layer) {
         const char *list = s->gguf_arch != NULL ? slot_gguf_name(r->slot) : r->hf;
         list_next(&list, pattern, sizeof pattern);
         const char *percent = strstr(pattern, "%d");
-        snprintf(name, sizeof name, "%.*s%lld%s.weight", (int)(percent - pattern), pattern,
-                 (long long)n_layer, percent + 2);
+        if (percent == NULL)
+            snprintf(name, sizeof name, "%s.weight", pattern);
+        else
+            snprintf(name, sizeof name, "%.*s%lld%s.weight", (int)(percent - pattern), pattern,
+                     (long long)n_layer, percent + 2);
         return (s->gguf_arch != NULL ? container_find(s->c, name) : config_find_hf(s, name)) != NULL;
     }
     return false;
 }
 
+/* The head's layer is as the model's last one with attention. */
 void config_take_ahead(config *c) {
-    const int64_t last = c->hp.n_layer - 1;
+    int64_t last = c->hp.n_layer - 1;
+    while (last > 0 && (c->layer[last] & LAYER_NO_ATTENTION))
+        last--;
     c->layer += last;
     c->shape += last;
     c->shape->kv_layer = 0;

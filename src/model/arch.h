@@ -181,6 +181,9 @@ typedef struct arch_desc {
     const char *hf;       /* model_type */
     const char *hf_class; /* entries of `architectures`, used if model_type is unknown; may be NULL */
     const char *hf_base;  /* prefix of tensor names that checkpoints of the bare model lack: "model." */
+    /* HF: the prefix of the names of the layer of a head that predicts later tokens, in place of
+     * "model.layers.%d."; %d: 0. NULL: it is the layer after the others. */
+    const char *hf_ahead;
     norm_kind norm;
     act_kind act;       /* when the configuration does not name one */
     const char *hf_act; /* key that names it; NULL: the usual ones, "": none (always `act`) */
@@ -270,6 +273,14 @@ extern const arch_desc *const arch_registry[];
         {SLOT_AHEAD_IN, "model.layers.%d.eh_proj"},                                                          \
         {SLOT_AHEAD_OUT_NORM, "model.layers.%d.shared_head.norm", T_OPTIONAL}, {                             \
         SLOT_AHEAD_HEAD, "model.layers.%d.shared_head.head", T_OPTIONAL                                      \
+    }
+/* The same under a prefix of its own (arch_desc.hf_ahead). */
+#define ARCH_AHEAD_APART                                                                                     \
+    {SLOT_AHEAD_EMBED, "mtp.embed_tokens", T_OPTIONAL},                                                      \
+        {SLOT_AHEAD_EMBED_NORM, "mtp.pre_fc_norm_embedding"},                                                \
+        {SLOT_AHEAD_STATE_NORM, "mtp.pre_fc_norm_hidden"}, {SLOT_AHEAD_IN, "mtp.fc"},                        \
+        {SLOT_AHEAD_OUT_NORM, "mtp.norm", T_OPTIONAL}, {                                                     \
+        SLOT_AHEAD_HEAD, "", T_OPTIONAL                                                                      \
     }
 /* Layers of DeepSeek V2 and V3: latent attention; dense layers, then mixtures with a shared expert. */
 #define ARCH_DEEPSEEK                                                                                        \

@@ -16,6 +16,7 @@ typedef struct naming {
     gguf_tensors *out;
     size_t cap;
     int block;
+    int first_layer; /* number of its first layer in names */
 } naming;
 
 /* ---- names ---- */
@@ -54,7 +55,7 @@ static slot_id slot_of(const char *name, bool *bias) {
 /* A pattern may list several names: in Falcon a second norm changes the name of the first. */
 static const char *spell(naming *n, const char *list, const char *suffix, bool last) {
     char one[128] = "", all[160];
-    const int layer = n->m->first_layer + NUM_MAX(model_block(n->m, n->block)->layer, 0);
+    const int layer = n->first_layer + NUM_MAX(model_block(n->m, n->block)->layer, 0);
     while (list_next(&list, one, sizeof one) && last && *list != '\0')
         continue;
     const char *percent = strstr(one, "%d");
@@ -626,6 +627,7 @@ static nib_status put_ahead(naming *n, nib_error *err) {
     const size_t first = n->out->n;
     naming head = *n;
     head.m = n->m->next;
+    head.first_layer = (int)n->m->cfg.hp.n_layer;
     NIB_TRY(put_blocks(&head, err));
     n->cap = head.cap;
     for (size_t i = first; i < n->out->n; i++) {
@@ -677,26 +679,6 @@ size_t gguf_tensors_narrow(gguf_tensors *tensors) {
         n++;
     }
     return n;
-}
-
-bool gguf_tensor_is_of(const gguf_tensor *t, const weight *of) {
-    for (int i = 0; i < t->n_piece; i++)
-        for (int k = 0; k < of->n_piece && of->shared_block < 0; k++)
-            if (t->pieces[i].tensor == of->pieces[k].tensor)
-                return true;
-    return false;
-}
-
-bool gguf_tensors_drop_ahead(gguf_tensors *t, model *m) {
-    size_t n = 0;
-    if (m->next == NULL)
-        return false;
-    for (size_t i = 0; i < t->n; i++)
-        if (t->all[i].ahead == NULL)
-            t->all[n++] = t->all[i];
-    t->n = n;
-    model_drop_ahead(m);
-    return true;
 }
 
 void gguf_tensors_close(gguf_tensors *t) {

@@ -297,7 +297,7 @@ static nib_status read_model(model *m, const logger *log, nib_error *err) {
     const config_source source = {m->c, m->arch, m->gguf_arch, &m->mem};
     NIB_TRY(config_read(&source, &m->cfg, err));
     if (m->ahead) {
-        m->first_layer = (int)m->cfg.hp.n_layer;
+        m->first_layer = m->gguf_arch == NULL && m->arch->hf_ahead != NULL ? 0 : (int)m->cfg.hp.n_layer;
         config_take_ahead(&m->cfg);
     }
     NIB_TRY(make_blocks(m, err));

@@ -85,9 +85,17 @@ const container_tensor *config_find_hf(const config_source *s, const char *name)
     return t;
 }
 
-/* The number of the binder's layer in names. */
-static int named_layer(const binder *b) {
-    return b->m->first_layer + (b->m->ahead ? NUM_MAX(b->layer, 0) : b->layer);
+/* Spells a name of the binder's layer. */
+static void spell_row(const binder *b, const char *pattern, int head, const char *suffix, char *out) {
+    static const char of_layer[] = "model.layers.%d.";
+    const int layer = b->m->first_layer + (b->m->ahead ? NUM_MAX(b->layer, 0) : b->layer);
+    char apart[BIND_NAME];
+    if (b->m->ahead && b->m->gguf_arch == NULL && b->m->arch->hf_ahead != NULL &&
+        strncmp(pattern, of_layer, sizeof of_layer - 1) == 0) {
+        snprintf(apart, sizeof apart, "%s%s", b->m->arch->hf_ahead, pattern + sizeof of_layer - 1);
+        pattern = apart;
+    }
+    spell(pattern, layer, head, suffix, out);
 }
 
 static const char *row_names(const binder *b, const arch_tensor *row) {
@@ -102,7 +110,7 @@ const container_tensor *bind_find(const binder *b, const arch_tensor *row, int h
         return NULL;
     const char *list = row_names(b, row);
     while (list_next(&list, pattern, sizeof pattern)) {
-        spell(pattern, named_layer(b), head, suffix, name);
+        spell_row(b, pattern, head, suffix, name);
         const container_tensor *t = b->m->gguf_arch != NULL ? look_up(b, name) : find_hf(b, name);
         if (t != NULL)
             return t;
@@ -121,7 +129,7 @@ nib_status bind_missing(const binder *b, const arch_tensor *row, const char *suf
     char pattern[128] = "", name[BIND_NAME];
     const char *list = row_names(b, row);
     list_next(&list, pattern, sizeof pattern);
-    spell(pattern, named_layer(b), 0, suffix, name);
+    spell_row(b, pattern, 0, suffix, name);
     return nib_fail(err, NIB_E_MODEL, "tensor %s is missing (%s of %s)", name, slots[row->slot].name,
                     b->m->arch->name);
 }

@@ -48,20 +48,39 @@ static const char *without(const char *text, const char *prefix) {
     return n > 0 && strncmp(text, prefix, n) == 0 ? text + n : text;
 }
 
-/* Which of our layers a tensor belongs to by its name ("blk.3.", "model.layers.3."); -1: none. Prefixes may
- * be there or not, as in tensors.c. */
+/* The number of the layer that a pattern's prefix up to "%d" gives a name; -1: it has another prefix. */
+static int64_t number_in(const char *pattern, const char *bare) {
+    const char *percent = strstr(pattern, "%d");
+    const size_t n = percent == NULL ? 0 : (size_t)(percent - pattern);
+    const bool is = percent != NULL && strncmp(bare, pattern, n) == 0 && isdigit((unsigned char)bare[n]);
+    return is ? strtoll(bare + n, NULL, 10) : -1;
+}
+
+/* Whether the names of the head that predicts later tokens have a prefix of their own. */
+static bool has_prefix(const model *m) {
+    return m->gguf_arch == NULL && m->arch->hf_ahead != NULL;
+}
+
+/* Whether a tensor belongs to such a head, by its name. */
+static bool is_of_ahead(const model *m, const char *bare) {
+    return has_prefix(m) && strncmp(bare, m->arch->hf_ahead, strcspn(m->arch->hf_ahead, ".") + 1) == 0;
+}
+
+/* Which layer of the model, or of the head, a tensor belongs to by its name ("blk.3.", "model.layers.3.");
+ * -1: none. Prefixes may be there or not, as in tensors.c. */
 static int64_t layer_of(const model *m, const char *name) {
     const char *bare = without(without(name, "model.language_model."), "language_model.");
     bare = without(bare, m->arch->hf_base);
+    if (is_of_ahead(m, bare))
+        return m->ahead ? number_in(m->arch->hf_ahead, bare) : m->cfg.hp.n_layer;
+    if (m->ahead && has_prefix(m))
+        return -1;
     for (const arch_tensor *row = m->arch->tensors; row->slot != SLOT_COUNT; row++) {
         const char *pattern =
             m->gguf_arch != NULL ? "blk.%d." : without(row->hf != NULL ? row->hf : "", m->arch->hf_base);
-        const char *percent = strstr(pattern, "%d");
-        if (percent == NULL)
-            continue;
-        size_t n = (size_t)(percent - pattern);
-        if (strncmp(bare, pattern, n) == 0 && isdigit((unsigned char)bare[n]))
-            return strtoll(bare + n, NULL, 10);
+        const int64_t layer = number_in(pattern, bare);
+        if (layer >= 0)
+            return layer;
     }
     return -1;
 }
@@ -122,6 +141,7 @@ nib_status tensors_check_unused(const model *m, const logger *log, nib_error *er
     size_t n_used, n_left = 0;
     const char *first = NULL;
     const char **used = used_tensors(m, &n_used);
+    const bool skips_ahead = m->next != NULL || (m->share.n > 1 && m->cfg.hp.n_nextn > 0);
     if (used == NULL)
         return nib_fail_nomem(err, sizeof *used, "the list of tensors");
     nib_status status = NIB_OK;
@@ -131,7 +151,7 @@ nib_status tensors_check_unused(const model *m, const logger *log, nib_error *er
             t->source)
             continue;
         int64_t layer = layer_of(m, t->name) - m->first_layer;
-        if (m->ahead ? layer != 0 : m->next != NULL && layer == m->cfg.hp.n_layer)
+        if (m->ahead ? layer != 0 : skips_ahead && layer == m->cfg.hp.n_layer)
             continue; /* of the model, or of its head (ahead.c) */
         if (layer >= 0 && layer < m->cfg.hp.n_layer &&
             (is_of_shared_keys(m, t->name, layer) || is_not_needed(m, t->name)))

@@ -9,6 +9,8 @@ nib_status sequence_open(sequence *s, const sequence_memory *to, int64_t n_ctx, 
                          const kv_amount *reserved, nib_error *err) {
     memset(s, 0, sizeof *s);
     NIB_TRY(kv_call_open(&s->kv, to->pages, to->layout, to->device, to->ledger, n_ctx, reserved, err));
+    if (to->goes_back)
+        NIB_TRY(kv_table_open_second(&s->kv, to->ledger, err));
     s->m = layout_model(to->layout);
     s->n_ctx = n_ctx;
     s->n_shared = INT64_MAX;
@@ -38,7 +40,10 @@ nib_status sequence_check(const sequence *s, const int32_t *tokens, size_t n, ni
 static void truncate_cache(sequence *s, bool extends) {
     if (!model_rope_keeps(s->m, s->longest, s->n_token, extends))
         s->n = 0;
-    s->n = kv_call_keep(&s->kv, s->n);
+    const int64_t kept = kv_call_keep(&s->kv, s->n);
+    if (kept < s->n)
+        s->reached = 0;
+    s->n = kept;
 }
 
 static void note_length(sequence *s) {
@@ -53,6 +58,7 @@ void sequence_set(sequence *s, const int32_t *tokens, int64_t n_token, int64_t n
     s->n = NUM_MIN(same, n_reuse);
     memmove(s->tokens + s->n, tokens + s->n, (size_t)(n_token - s->n) * sizeof *tokens);
     s->n_token = n_token;
+    s->reached = 0;
     truncate_cache(s, extends);
     if (s->n <= s->n_shared)
         s->n_shared = INT64_MAX;
@@ -62,7 +68,7 @@ void sequence_set(sequence *s, const int32_t *tokens, int64_t n_token, int64_t n
 
 void sequence_clear(sequence *s) {
     s->n = kv_call_keep(&s->kv, 0);
-    s->n_token = 0;
+    s->n_token = s->reached = 0;
     s->n_shared = INT64_MAX;
 }
 
@@ -124,7 +130,7 @@ int64_t sequence_can_propose(const sequence *s, int64_t n_max, int64_t n_end) {
     int64_t n = NUM_MIN(n_max, NUM_MIN(n_end, s->n_ctx) - s->n_token);
     if (kv_formats_only_whole(kv_pool_paging(s->kv.pool)->formats))
         n = NUM_MIN(n, KV_BLOCK - 1 - s->n_token % KV_BLOCK);
-    if (model_state_bytes(s->m) > 0)
+    if (s->kv.state.at && !s->kv.second.at)
         return 0;
     for (int i = 0; i < model_n_rope(s->m); i++)
         if (model_rope_varies(s->m, i))
@@ -150,6 +156,14 @@ void sequence_advance(sequence *s, int64_t n_row) {
     const int64_t end = NUM_MIN(s->n + n_row, s->n_shared);
     if (end > s->n)
         kv_call_learn(&s->kv, s->tokens, s->n, end);
-    s->n += n_row;
-    kv_call_advance(&s->kv, s->n);
+    s->reached = NUM_MAX(s->reached, s->n + n_row);
+    s->n = kv_call_advance(&s->kv, s->n + n_row);
+}
+
+int64_t sequence_reached(const sequence *s) {
+    return NUM_MAX(s->n, s->reached);
+}
+
+int64_t sequence_left(const sequence *s) {
+    return s->n_token - sequence_reached(s);
 }

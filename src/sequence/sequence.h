@@ -16,6 +16,7 @@ typedef struct sequence_memory {
     const layout *layout;
     device *device; /* of the back end */
     ledger *ledger;
+    bool goes_back; /* a recurrent state can, so that tokens may be proposed */
 } sequence_memory;
 
 typedef struct sequence {
@@ -24,6 +25,8 @@ typedef struct sequence {
     int64_t n_ctx;
     int32_t *tokens; /* [n_ctx], borrowed */
     int64_t n_token, n;
+    int64_t reached; /* positions that were computed before proposals were dropped: rows up to there are
+                        computed again, because a recurrent state went back further (kv_table_advance) */
     int64_t longest; /* largest n_token in the passes that computed the table (rotary frequencies may depend
                         on it) */
     /* Pages are shared with other sequences up to this position. Rows after it are generated, and the back
@@ -71,7 +74,7 @@ void sequence_add(sequence *s, int32_t token);
 void sequence_propose(sequence *s, const int32_t *tokens, int64_t n);
 /* Number of tokens, at most n_max, that may be proposed in a sequence of at most n_end positions. Positions
  * of rejected tokens are written again, so with kv8 and kv4 no proposal may complete a block. 0 if keys
- * depend on the sequence length, or if there is a recurrent state, which cannot go back. */
+ * depend on the sequence length, or if there is a recurrent state that cannot go back. */
 int64_t sequence_can_propose(const sequence *s, int64_t n_max, int64_t n_end);
 /* Before a pass: sets the position where it continues, which may be before s->n (kv_table_keep, rotary
  * frequencies that depend on the length). */
@@ -79,7 +82,10 @@ void sequence_resume(sequence *s);
 /* The segment of the next n_row tokens, with logits from their row head_row on. It is the pass's only one, or
  * segments_number follows. */
 segment sequence_rows(sequence *s, int64_t n_row, int64_t head_row);
-/* Marks these n_row tokens as computed. */
+/* Marks these n_row tokens as computed. Fewer may count, if proposed ones were rejected (reached). */
 void sequence_advance(sequence *s, int64_t n_row);
+/* Positions that were computed, and known tokens that never were. */
+int64_t sequence_reached(const sequence *s);
+int64_t sequence_left(const sequence *s);
 
 #endif

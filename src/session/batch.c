@@ -102,6 +102,7 @@ static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error
     sequence_memory memory;
     NIB_TRY(set_options(b, o, err));
     NIB_TRY(engine_sequence_memory(b->engine, b->kv, &memory, err));
+    memory.goes_back = driver_goes_back(&b->driver);
     const kv_amount n = kv_table_amount(kv_pool_paging(memory.pages), b->n_slot, b->n_page);
     NIB_TRY(kv_call_reserve(memory.pages, n, true, err));
     b->reserved = n;

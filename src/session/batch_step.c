@@ -90,7 +90,7 @@ static nib_status compose(nib_batch *b, nib_error *err) {
         else if (!can_decode(s))
             batch_prompts_add(b, s);
         else if ((decode || has_prompt(s)) && d->now.n < max && driver_rows_left(d, &s->on) > 0)
-            driver_add(d, &s->on, 1);
+            driver_add(d, &s->on, s->on.of.n_token - s->on.of.n);
     }
     batch_prompts_sort(b);
     const int n_decode = d->now.n;
@@ -124,7 +124,7 @@ static void end_done(nib_batch *b) {
  * take long; with windows after each pass of it, because later passes reuse the parts of its pages. */
 static void count(nib_batch *b, const slot *s) {
     const driver_slot *on = &s->on;
-    const int64_t n_prompt = (int64_t)s->r->options.n_prompt, before = on->of.n - on->n_row;
+    const int64_t n_prompt = (int64_t)s->r->options.n_prompt, before = sequence_reached(&on->of) - on->n_row;
     const bool ends = on->of.n >= n_prompt, slides = kv_pool_paging(b->pages)->window > 0;
     fairness_serve(&b->fairness, s->r->client, (double)on->n_row + (FAIRNESS_ANSWER - 1) * (double)on->n_fed);
     if (b->disk && before < n_prompt && (ends || slides))

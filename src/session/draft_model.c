@@ -327,9 +327,9 @@ bool draft_model_reads_states(const draft_model *g) {
 void draft_model_keep(draft_model *g, const driver_slot *of, const segment *rows, const float *x) {
     state_rows *t = g->states;
     draft_slot *s = &g->slots[of->index];
-    const int64_t width = t->own.width;
+    const int64_t width = t->own.width, again = NUM_MAX(of->of.reached - rows->position, 0);
     t->n_row = rows->row == 0 ? 1 : t->n_row + 1;
-    s->n_row = NUM_MAX(NUM_MIN(rows->n_row, t->max_row - t->n_row), 0);
+    s->n_row = NUM_MAX(NUM_MIN(rows->n_row - again, t->max_row - t->n_row), 0);
     s->at = rows->position + rows->n_row - s->n_row;
     s->rows = t->rows + t->n_row * width;
     t->n_row += s->n_row;
@@ -365,7 +365,7 @@ nib_status draft_model_learn(draft_model *g, driver_slot *const *slots, int n, n
     for (int i = 0; i < n; i++) {
         const sequence *text = &slots[i]->of;
         draft_slot *s = &g->slots[slots[i]->index];
-        const int64_t end = NUM_MIN(text->n, text->n_token - 1);
+        const int64_t end = NUM_MIN(sequence_reached(text), text->n_token - 1);
         s->to = NULL;
         s->guess_at = -1;
         s->guesses = !slots[i]->g.done && driver_decodes(slots[i]);
@@ -376,7 +376,7 @@ nib_status draft_model_learn(draft_model *g, driver_slot *const *slots, int n, n
     }
     NIB_TRY(compute(g, err));
     for (int i = 0; i < n; i++) {
-        const int64_t last = slots[i]->of.n - 1; /* its next token may be unknown */
+        const int64_t last = sequence_reached(&slots[i]->of) - 1; /* its next token may be unknown */
         draft_slot *s = &g->slots[slots[i]->index];
         if (s->n_row > 0 && last >= s->at && last == slots[i]->of.n_token - 1) {
             memcpy(s->state, s->rows + (last - s->at) * width, (size_t)width * sizeof *s->state);

@@ -159,7 +159,7 @@ static void advance(driver *d) {
             d->now.n_proposed += s->draft.n;
             d->now.n_right += n_right;
             draft_note(&s->draft, n_right);
-            s->n_row = s->n_fed;
+            s->n_row = s->head_row + s->n_fed;
         }
         sequence_advance(&s->of, s->n_row);
     }

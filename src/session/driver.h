@@ -37,7 +37,7 @@ typedef struct driver_slot {
     bool refused;      /* on_prompt has asked to end the answer */
     bool busy;         /* it has rows in a pass that has started and not finished */
     /* of the current pass */
-    int64_t n_row;    /* its rows; after a pass with proposals: those whose tokens were right */
+    int64_t n_row;    /* its rows; after a pass with proposals: without those of rejected tokens */
     int64_t head_row; /* the first of these rows whose logits are needed */
     int64_t n_fed;    /* rows whose logits gave a token */
     bool follows;     /* the answer takes the next row's logits */
@@ -95,15 +95,19 @@ void driver_close(driver *d); /* zeroed is fine; the slots are the owner's */
 nib_status driver_open_draft(driver *d, nib_engine *with, nib_engine *target, int32_t n_slot, int64_t n_ctx,
                              nib_error *err);
 
+/* Whether tokens may be proposed, so that recurrent states go back (sequence_memory). */
+static inline bool driver_goes_back(const driver *d) {
+    return d->n_draft > 0 && !d->on.step->links;
+}
 /* Prepares a slot for an answer, which the owner opens in slot->g. */
 void driver_slot_begin(driver_slot *s);
 /* Positions that a request for at most n_ctx of them may need; its last token is not computed. */
 int64_t driver_positions(const nib_generate_options *o, int64_t n_ctx);
 /* Rows that the pass has left for the role of the slot's next row. */
 int64_t driver_rows_left(const driver *d, const driver_slot *s);
-/* Whether the slot's only row is that of its last token. */
+/* Whether the slot's only row is that of its last token, beside rows that are computed again. */
 static inline bool driver_decodes(const driver_slot *s) {
-    return s->of.n_token - s->of.n == 1;
+    return sequence_left(&s->of) == 1;
 }
 
 void driver_begin(driver *d);

@@ -25,6 +25,7 @@ static nib_status open_all(nib_session *s, kv_formats kv, int64_t n_ctx, nib_err
     int32_t *tokens = (int32_t *)(s->driver.logits + model_hparams(s->driver.on.m)->n_vocab);
     sequence_memory memory;
     NIB_TRY(engine_sequence_memory(s->engine, kv, &memory, err));
+    memory.goes_back = driver_goes_back(&s->driver);
     return sequence_open(&s->slot.of, &memory, n_ctx, tokens, NULL, err);
 }
 

@@ -15,6 +15,8 @@ static int look(driver *d) {
         draft *to = &s->draft;
         if (by_role && s->of.n < s->generated) /* the last row of a prompt */
             continue;
+        if (s->of.n + s->n_row < s->of.n_token) /* a pass had no room for all rows that are computed again */
+            continue;
         const int64_t end = driver_positions(s->g.options, s->of.n_ctx);
         const int64_t n_max = sequence_can_propose(&s->of, d->n_draft, end);
         draft_propose(to, s->of.tokens, s->of.n_token, n_max);
@@ -47,9 +49,8 @@ static void choose(driver *d, double each) {
 
 nib_status driver_open_draft(driver *d, nib_engine *with, nib_engine *target, int32_t n_slot, int64_t n_ctx,
                              nib_error *err) {
-    if (model_state_bytes(d->on.m) > 0 && (with || d->n_draft > 0)) {
-        engine_log(target, "no speculation: this model has recurrent layers, whose state cannot drop "
-                           "rejected tokens");
+    if (model_state_bytes(d->on.m) > 0 && d->on.step->links && d->n_draft > 0) {
+        engine_log(target, "no speculation: several devices compute the model, and it has recurrent layers");
         d->n_draft = 0;
     }
     if (with && d->on.step->links && d->n_draft > 0 && model_is_ahead(engine_parts_of(with).m)) {

@@ -159,9 +159,9 @@ int64_t kv_call_keep(kv_table *t, int64_t n) {
 }
 
 /* A failed call has changed the table in part, and the others cannot follow. */
-nib_status kv_call_reach(kv_table *t, int64_t first, int64_t to, nib_error *err) {
+nib_status kv_call_reach(kv_table *t, int64_t first, int64_t to, int64_t proposed, nib_error *err) {
     kv_log *log = begin(t->pool);
-    const nib_status status = kv_table_reach(t, first, to, err);
+    const nib_status status = kv_table_reach(t, first, to, proposed, err);
     record(log, KV_CALL_REACH, t, first, to, 0);
     if (log && status != NIB_OK)
         log->lost = true;
@@ -186,11 +186,12 @@ void kv_call_settle(kv_table *t) {
     end(log);
 }
 
-void kv_call_advance(kv_table *t, int64_t n) {
+int64_t kv_call_advance(kv_table *t, int64_t n) {
     kv_log *log = begin(t->pool);
-    kv_table_advance(t, n);
-    record(log, KV_CALL_ADVANCE, t, n, 0, 0);
+    const int64_t result = kv_table_advance(t, n);
+    record(log, KV_CALL_ADVANCE, t, n, 0, result);
     end(log);
+    return result;
 }
 
 /* Tokens before the first changed page are not read. */

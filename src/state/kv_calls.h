@@ -7,7 +7,8 @@
  * same order. No rank but the first has a rule of its own.
  *
  * What depends on one rank's memory is not recorded: pages in RAM behind a device, pages on disk, content
- * that is kept beyond the reserved pages. An engine whose pools have a log does without.
+ * that is kept beyond the reserved pages, a second recurrent state. An engine whose pools have a log does
+ * without.
  *
  * Thread-safe, in the order in which the calls are made: a log has one lock for all its pools. */
 #ifndef NIB_STATE_KV_CALLS_H
@@ -32,10 +33,10 @@ nib_status kv_call_open(kv_table *t, kv_pool *pool, const layout *lay, device *d
                         const kv_amount *reserved, nib_error *err);
 void kv_call_close(kv_table *t);
 int64_t kv_call_keep(kv_table *t, int64_t n);
-nib_status kv_call_reach(kv_table *t, int64_t first, int64_t end, nib_error *err);
+nib_status kv_call_reach(kv_table *t, int64_t first, int64_t end, int64_t proposed, nib_error *err);
 nib_status kv_call_fill(kv_table *t, int64_t end, nib_error *err);
 void kv_call_settle(kv_table *t);
-void kv_call_advance(kv_table *t, int64_t n);
+int64_t kv_call_advance(kv_table *t, int64_t n);
 void kv_call_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t end);
 int64_t kv_call_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n);
 void kv_call_share(kv_table *t, const kv_table *from, int64_t n_page);

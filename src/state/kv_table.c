@@ -103,6 +103,20 @@ static nib_status open_state(kv_table *t, const layout *lay, device *d, ledger *
     return NIB_OK;
 }
 
+nib_status kv_table_open_second(kv_table *t, ledger *l, nib_error *err) {
+    if (!t->state.at)
+        return NIB_OK;
+    NIB_TRY(memory_region_open(&t->second, t->device, l, NIB_OWNER_KV, t->state.bytes, true,
+                               "a sequence's second recurrent state", err));
+    memory_region_touch(&t->second, t->second.bytes);
+    return NIB_OK;
+}
+
+uint8_t *kv_table_states(const kv_table *t) {
+    uint8_t *one = t->state.at, *other = t->second.at;
+    return other && other < one ? other : one;
+}
+
 /* Makes the state that of the n positions after which the table's page has a checkpoint. */
 static bool restore(kv_table *t, int64_t n) {
     const void *from =
@@ -115,12 +129,13 @@ static bool restore(kv_table *t, int64_t n) {
 
 /* The largest number of positions up to n at which the state is or can be. */
 static int64_t keep_state(kv_table *t, int64_t n) {
-    if (n == t->n_in_state)
+    const int64_t here = t->n_in_state <= n ? NUM_MAX(t->n_in_state, 0) : 0;
+    if (n == here)
         return n;
-    for (n = NUM_MIN(n / KV_BLOCK, t->n_page) * KV_BLOCK; n > 0 && t->checkpoints; n -= KV_BLOCK)
+    for (n = NUM_MIN(n / KV_BLOCK, t->n_page) * KV_BLOCK; n > here && t->checkpoints; n -= KV_BLOCK)
         if (restore(t, n))
             return n;
-    return 0;
+    return here;
 }
 
 static void fill_views(kv_table *t) {
@@ -208,6 +223,7 @@ void kv_table_close(kv_table *t) {
     if (t->checkpoints)
         kv_states_unreserve(kv_pool_states(t->pool));
     memory_region_close(&t->state);
+    memory_region_close(&t->second);
     kv_paging_close(&t->recent);
     mem_free(t->pages);
     mem_free(t->at);
@@ -339,25 +355,38 @@ static void reach_tail(kv_table *t, int64_t end) {
  * none: they belong to an answer, which is short beside what was before it, and which the next prompt may not
  * repeat. */
 static void begin_checkpoint(kv_table *t, int64_t first, int64_t end) {
-    kv_states *states = kv_pool_states(t->pool);
-    if (t->saving) /* the last pass has failed */
-        kv_states_put(states, t->saving, 0);
-    t->saving = NULL;
-    t->save_at = end / KV_BLOCK * KV_BLOCK;
-    if (end - first > 1 && t->save_at > first)
-        t->saving = kv_states_take(states, t->saved);
+    const int64_t at = end / KV_BLOCK * KV_BLOCK;
+    if (t->checkpoints && end - first > 1 && at > first)
+        t->saving = kv_states_take(kv_pool_states(t->pool), t->saved);
     if (!t->saving)
-        t->save_at = 0;
+        return;
+    t->save_to = kv_state_at(t->saving);
+    t->save_at = at;
 }
 
-nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *err) {
+/* Decides what a pass stores of its state on the way. */
+static void begin_saving(kv_table *t, int64_t first, int64_t end, int64_t proposed) {
+    if (t->saving) /* the last pass has failed */
+        kv_states_put(kv_pool_states(t->pool), t->saving, 0);
+    t->saving = NULL;
+    t->save_to = NULL;
+    t->save_at = 0;
+    t->end = end;
+    if (proposed >= end)
+        begin_checkpoint(t, first, end);
+    else if (t->second.at) {
+        t->save_to = t->second.at;
+        t->save_at = proposed;
+    }
+}
+
+nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, int64_t proposed, nib_error *err) {
     const kv_formats formats = kv_pool_paging(t->pool)->formats;
     const int64_t n_page = kv_table_pages(formats, end), from = first / KV_BLOCK;
     if (first >= end)
         return NIB_OK;
     t->n_in_state = -1;
-    if (t->checkpoints)
-        begin_checkpoint(t, first, end);
+    begin_saving(t, first, end, proposed);
     kv_slide_drop(t, first);
     if (from < t->n_page)
         NIB_TRY(make_own(t, from, first % KV_BLOCK, err));
@@ -373,15 +402,22 @@ nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *er
     return kv_pool_copy_waiting(t->pool, err);
 }
 
-void kv_table_advance(kv_table *t, int64_t n) {
-    t->n_in_state = n;
-    if (!t->saving)
-        return;
-    const uint64_t serial = kv_pool_serial(t->pool, t->pages[t->save_at / KV_BLOCK - 1]);
-    kv_states_put(kv_pool_states(t->pool), t->saving, serial);
-    t->saved = serial;
-    t->saving = NULL;
+int64_t kv_table_advance(kv_table *t, int64_t n) {
+    if (n < t->end && t->save_to && t->save_to == t->second.at) {
+        const memory_region last = t->state;
+        t->state = t->second;
+        t->second = last;
+        n = t->save_at;
+    }
+    if (t->saving) {
+        t->saved = kv_pool_serial(t->pool, t->pages[t->save_at / KV_BLOCK - 1]);
+        kv_states_put(kv_pool_states(t->pool), t->saving, t->saved);
+        t->saving = NULL;
+    }
+    t->save_to = NULL;
     t->save_at = 0;
+    t->n_in_state = n;
+    return n;
 }
 
 void kv_table_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t end) {

@@ -16,7 +16,9 @@
  * A recurrent state (model_state_bytes) is the table's own memory too. It is that of one number of positions
  * and cannot be truncated. Passes of a prompt leave a checkpoint of it at the end of a page (kv_states.h): a
  * shorter prefix, and a sequence with the same tokens, continues at the last page with one, or at position 0.
- * Ops begin with zeros there, so nothing is cleared.
+ * Ops begin with zeros there, so nothing is cleared. For speculation a table has a second state
+ * (kv_table_open_second): a pass with rows of proposed tokens stores there what the state was before them. If
+ * not all of them stay, the sequence continues with that state, and computes rows again that were right.
  *
  * Layers with a window may keep only the pages' parts that are still read (kv_slide.h). Then a shorter prefix
  * continues where the parts before its end still exist, otherwise earlier, and only such prefixes of other
@@ -49,12 +51,15 @@ typedef struct kv_table {
     memory_region window, host_window;             /* layers with codes: the newest positions in f16 */
     memory_region tail; /* layers on the disk without codes: the incomplete page (kv_layer.tail_at) */
     int64_t held;     /* with codes or a tail: positions from here on are in these; a multiple of KV_BLOCK */
-    kv_state *saving; /* the pass's checkpoint, after save_at positions; NULL: none */
-    int64_t save_at;  /* a multiple of KV_BLOCK */
+    kv_state *saving; /* the pass's checkpoint; NULL: none */
     uint64_t saved;   /* the page of its last checkpoint; 0: none */
-    memory_region state; /* the recurrent state, model_state_bytes in f32; unused if there is none */
-    bool checkpoints;    /* its pool has memory for one more */
-    int64_t n_in_state;  /* the number of positions that it has seen; -1: unknown, since a pass began */
+    void *save_to;    /* where the pass stores the state after save_at positions too; NULL: nowhere */
+    int64_t save_at;  /* of a checkpoint: a multiple of KV_BLOCK */
+    int64_t end;      /* of the pass */
+    memory_region state;  /* the recurrent state, model_state_bytes in f32; unused if there is none */
+    memory_region second; /* for speculation: another one; unused without it */
+    bool checkpoints;     /* its pool has memory for one more */
+    int64_t n_in_state;   /* the number of positions that it has seen; -1: unknown, since a pass began */
 } kv_table;
 
 /* Number of pages for n positions. */
@@ -78,6 +83,8 @@ nib_status kv_table_touched(const layout *lay, kv_formats formats, int64_t n, ui
  * the caller counts them. NULL: the table reserves its own. */
 nib_status kv_table_open(kv_table *t, kv_pool *pool, const layout *lay, device *d, ledger *l, int64_t n_ctx,
                          const kv_amount *reserved, nib_error *err);
+/* Gives a table with a recurrent state a second one, so that tokens may be proposed. NIB_E_NOFIT. */
+nib_status kv_table_open_second(kv_table *t, ledger *l, nib_error *err);
 void kv_table_close(kv_table *t); /* zeroed is fine */
 
 /* Truncates the sequence to its first n positions, to continue there. Returns how many positions stay, from
@@ -86,9 +93,10 @@ void kv_table_close(kv_table *t); /* zeroed is fine */
  * windows, where these exist. Pages after them are dropped. */
 int64_t kv_table_keep(kv_table *t, int64_t n);
 /* Prepares positions [first, end) for writing, before a pass: allocates pages and copies shared ones; end <=
- * n_ctx. kv_table_fill follows, after all tables of the pass, and after the pass kv_table_settle. The
- * recurrent state is unknown until kv_table_advance. Returns the errors of copying. */
-nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *err);
+ * n_ctx. Those from `proposed` on may be dropped after it; `end`: none. kv_table_fill follows, after all
+ * tables of the pass, and after the pass kv_table_settle. The recurrent state is unknown until
+ * kv_table_advance. Returns the errors of copying. */
+nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, int64_t proposed, nib_error *err);
 nib_status kv_table_fill(kv_table *t, int64_t end, nib_error *err);
 /* Between these two: how many rows of a layer with a window an op may store, in a pass that begins at
  * position `first`, before it attends to them. */
@@ -96,9 +104,12 @@ int64_t kv_table_rows(const kv_table *t, int64_t first);
 /* And the first page whose part they read. */
 int64_t kv_table_first_part(const kv_table *t, int64_t first);
 void kv_table_settle(kv_table *t); /* also if the pass has failed */
-/* After the pass and kv_table_learn: the recurrent state is that of the first n positions, and the pass's
- * checkpoint can be found. */
-void kv_table_advance(kv_table *t, int64_t n);
+/* After the pass and kv_table_learn: the sequence has n positions, and the pass's checkpoint can be found.
+ * Returns the number of positions of the recurrent state: n, or that of the pass's first proposed position,
+ * if n lies between that and the end of the pass. */
+int64_t kv_table_advance(kv_table *t, int64_t n);
+/* Where its recurrent states begin in memory: the same address for the same table. NULL: it has none. */
+uint8_t *kv_table_states(const kv_table *t);
 /* Records that positions [first, end) were written, for tokens[first..end). A page with the content of
  * another one is replaced by that. */
 void kv_table_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t end);

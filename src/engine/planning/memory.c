@@ -46,6 +46,7 @@ static nib_status add_cache(planning *f, const engine_core *e, plan_kv kv, kv_fo
     /* the last generated token is not computed; every session has the same workload */
     NIB_TRY(kv_table_touched(e->layout, formats, NUM_MIN(f->q.n_prompt + f->q.n_gen - 1, f->q.n_ctx),
                              &c->touched, err));
+    c->touched += e->resolved.n_draft > 0 ? model_state_bytes(e->m) : 0;
     c->touched *= (uint64_t)e->resolved.n_session; /* cannot overflow: at most `bytes`, which are checked */
     f->q.n_cache++;
     return NIB_OK;

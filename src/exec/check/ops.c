@@ -322,8 +322,8 @@ static nib_status carry(const walk *w, const op *o, nib_error *err) {
                                 .b = vector(w, o->b),
                                 .skip = vector(w, o->w2)};
     recurrent_run(w->c->ref, o, &one, 0, recurrent_n_part(o));
-    if (w->of->kv->save_at == w->position + 1)
-        recurrent_copy(o, state, check_at(kv_state_at(w->of->kv->saving)), 0, recurrent_n_part(o));
+    if (w->of->kv->save_to && w->of->kv->save_at == w->position + 1)
+        recurrent_copy(o, state, check_at(w->of->kv->save_to), 0, recurrent_n_part(o));
     return NIB_OK;
 }
 

@@ -24,8 +24,8 @@ static void run_rows(const worker *w, const op *o, const segment *s, int64_t row
                                  .b = worker_vector(w, o->b),
                                  .skip = worker_vector(w, o->w2)};
     recurrent_run(w->j->e->kernels, o, &rows, p0, p1);
-    if (s->kv->save_at == s->position + from + n)
-        recurrent_copy(o, s->kv->state.at, kv_state_at(s->kv->saving), p0, p1);
+    if (s->kv->save_to && s->kv->save_at == s->position + from + n)
+        recurrent_copy(o, s->kv->state.at, s->kv->save_to, p0, p1);
 }
 
 /* A convolution is split like the products and element-wise ops beside it, so that no barrier is needed. A

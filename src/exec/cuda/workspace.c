@@ -303,7 +303,7 @@ static bool is_coded(const cuda *c) {
 
 uint8_t *gpu_workspace_origin(const cuda *c) {
     const kv_table *kv = c->now.pass.segments->kv;
-    return kv->state.at  ? kv->state.at
+    return kv->state.at  ? kv_table_states(kv)
            : is_coded(c) ? kv->recent_at[0]
            : kv->at[0]   ? kv->at[0]
                          : kv->part_at[kv->n_part - 1]; /* all layers have windows */
@@ -370,11 +370,11 @@ static nib_status number_states(const cuda *c, const segment *s, int32_t *state,
                                 nib_error *err) {
     int32_t number = 0, copy = CUDA_NO_STATE;
     NIB_TRY(number_of(c, s->kv->state.at, &number, err));
-    if (s->kv->saving)
-        NIB_TRY(number_of(c, kv_state_at(s->kv->saving), &copy, err));
+    if (s->kv->save_to)
+        NIB_TRY(number_of(c, s->kv->save_to, &copy, err));
     for (int64_t r = 0; r < s->n_row; r++) {
         state[r] = number;
-        save[r] = s->kv->saving && s->position + r + 1 == s->kv->save_at ? copy : CUDA_NO_STATE;
+        save[r] = s->kv->save_to && s->position + r + 1 == s->kv->save_at ? copy : CUDA_NO_STATE;
     }
     return NIB_OK;
 }
