@@ -238,6 +238,45 @@ static void authors_program(void **state) {
 
 /* ---- properties ---- */
 
+/* A third of the layers have their keys and values in RAM: in these the processor's or the link's time
+ * counts, in the others the device's. */
+static void layers_take_turns(void **state) {
+    (void)state;
+    need_solver();
+    const flow_shape shape = opt("6.7b", 16, 16);
+    const double third[] = {1, 0, 0, 2.0 / 3, 1.0 / 3, 0, 1, 0, 0};
+    flow_rates rates = h200;
+    rates.ram = 105e9;
+    rates.hbm = 4.35e12;
+    rates.launches = 10000;
+    rates.turns = 5000;
+    for (int host = 0; host < 2; host++) {
+        const flow_case c = {.shape = &shape,
+                             .rates = &rates,
+                             .caps = {40e9, 110e9, 60e9},
+                             .rule = FLOW_REFILL,
+                             .host_attends = host,
+                             .n_prompt = 512,
+                             .n_gen = 32,
+                             .batch = 12,
+                             .n_batch = 1,
+                             .fixed = third};
+        flow_answer a;
+        nib_error err;
+        assert_int_equal(flow_solve(&c, &a, &err), NIB_OK);
+        assert_true(a.feasible);
+        const double kv = shape.kv * (512 + 16) * 12, prompts = 512 * 12 / 32.0;
+        const double both = shape.weights / rates.hbm + 2 / rates.launches +
+                            shape.row_ops * prompts / rates.product_prompt +
+                            shape.attend_ops * prompts * 512 / rates.attend_prompt;
+        const double apart = host ? kv / rates.host_attend + 1 / rates.turns : kv / rates.up;
+        const double want = apart / 3 + both * 2 / 3 + kv / rates.hbm * 2 / 3;
+        assert_true(apart > both);
+        assert_true(fabs(a.token_s / (shape.n_layer * 32) - want) < 1e-6 * want);
+        assert_int_equal(a.binds[1], FLOW_TURNS);
+    }
+}
+
 /* The shares sum to 1, the lanes of the report are at most the program's time, and one more GiB is worth what
  * the answer says. */
 static void report(void **state) {
@@ -360,7 +399,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(planted_answers), cmocka_unit_test(random_programs),
         cmocka_unit_test(authors_program), cmocka_unit_test(independent_program),
-        cmocka_unit_test(report),
+        cmocka_unit_test(report),          cmocka_unit_test(layers_take_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const lane_names[] = {"link up", "link down", "disk read",    "disk write",
-                                         "compute", "RAM",       "device memory"};
+static const char *const lane_names[] = {"link up", "link down", "disk read",     "disk write",
+                                         "compute", "RAM",       "device memory", "keys and values"};
 
 const char *flow_lane_name(flow_lane l) {
     return lane_names[l];

@@ -12,8 +12,10 @@
  * prompt enters for each that ends, so weights come once for both kinds of rows, both kinds of work overlap,
  * and memory holds half of the answers' positions (the paper's diagonal schedule, A.2).
  *
- * Two lanes are not in the paper. RAM: every byte that leaves or enters it shares its rate. HBM: the device
- * reads a layer's weights once for each of its batches. Without these rates the terms are the paper's.
+ * Three lanes are not in the paper. RAM: every byte that leaves or enters it shares its rate. HBM: the device
+ * reads a layer's weights once for each of its batches. Turns: the keys and values of whole layers are in
+ * RAM, so the device waits in these for the processor or the link, and they for the device in the others;
+ * without this lane what processor and device do is added up. Without these rates the terms are the paper's.
  *
  * Pure. Units: bytes, seconds, two operations for a multiplication with an addition. */
 #ifndef NIB_PLAN_FLOW_H
@@ -50,6 +52,7 @@ typedef enum flow_lane {
     FLOW_COMPUTE,
     FLOW_RAM,
     FLOW_HBM,
+    FLOW_TURNS, /* layers one after the other, in some of which the device waits for keys and values */
     FLOW_N_LANE
 } flow_lane;
 
@@ -76,6 +79,8 @@ typedef struct flow_rates {
     double host_fit[3]; /* how its rate falls with small batches and rows, as the authors fitted it; 0: not */
     double pack; /* bytes of weights from disk that the computing threads bring into the packed order */
     double ram, hbm;
+    double launches; /* a second: times that the device begins what it does for a batch in a layer */
+    double turns;    /* layers a second: what a layer's attention on the processor takes beside its bytes */
 } flow_rates;
 
 typedef struct flow_caps {

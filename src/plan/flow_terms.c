@@ -21,11 +21,13 @@ typedef enum quantity {
     ATTEND_PROMPT,
     PRODUCT_TOKEN,
     WEIGHTS_EACH, /* the weights once for each batch */
+    VISITS,       /* one for each batch, and one of prompts */
+    ONCE,
     N_QUANTITY
 } quantity;
 
 /* When a term counts. */
-enum { ALWAYS, IF_HOST_ATTENDS, IF_DEVICE_ATTENDS, IF_REFILL };
+enum { ALWAYS, IF_DEVICE_ATTENDS, IF_REFILL, IF_TURNS, IF_HOST_TURNS, IF_DEVICE_TURNS, IF_HOST_ADDS };
 
 typedef struct term {
     uint8_t phase, lane, column, what;
@@ -66,8 +68,8 @@ static const term terms[] = {
     {TOKEN, FLOW_WRITE, FLOW_HN, STREAM_TOKEN, 1, RATE(write_token), ALWAYS},
     {TOKEN, FLOW_COMPUTE, FLOW_ONE, PRODUCT_TOKEN, 1, RATE(product_token), ALWAYS},
     {TOKEN, FLOW_COMPUTE, FLOW_CG, KV_READ, 1, RATE(attend_token), ALWAYS},
-    {TOKEN, FLOW_COMPUTE, FLOW_CC, KV_READ, 1, RATE(host_attend), IF_HOST_ATTENDS},
-    {TOKEN, FLOW_COMPUTE, FLOW_CN, KV_READ, 1, RATE(host_attend), IF_HOST_ATTENDS},
+    {TOKEN, FLOW_COMPUTE, FLOW_CC, KV_READ, 1, RATE(host_attend), IF_HOST_ADDS},
+    {TOKEN, FLOW_COMPUTE, FLOW_CN, KV_READ, 1, RATE(host_attend), IF_HOST_ADDS},
     {TOKEN, FLOW_COMPUTE, FLOW_CC, KV_READ, 1, RATE(attend_token), IF_DEVICE_ATTENDS},
     {TOKEN, FLOW_COMPUTE, FLOW_CN, KV_READ, 1, RATE(attend_token), IF_DEVICE_ATTENDS},
     {PROMPT, FLOW_COMPUTE, FLOW_WN, WEIGHTS, 1, RATE(pack), ALWAYS},
@@ -84,6 +86,21 @@ static const term terms[] = {
     {TOKEN, FLOW_HBM, FLOW_CG, KV_READ, 1, RATE(hbm), ALWAYS},
     {PROMPT, FLOW_HBM, FLOW_ONE, PRODUCT_PROMPT, 1, RATE(product_prompt), IF_REFILL},
     {PROMPT, FLOW_HBM, FLOW_ONE, ATTEND_PROMPT, 1, RATE(attend_prompt), IF_REFILL},
+    {TOKEN, FLOW_HBM, FLOW_ONE, VISITS, 1, RATE(launches), IF_REFILL},
+    /* Nor this: in the layers with keys and values in RAM (CC) the time of the processor or of the link
+     * counts, in the others the device's. What the device does in the former overlaps. */
+    {TOKEN, FLOW_TURNS, FLOW_CC, KV_READ, 1, RATE(host_attend), IF_HOST_TURNS},
+    {TOKEN, FLOW_TURNS, FLOW_CC, ONCE, 1, RATE(turns), IF_HOST_TURNS},
+    {TOKEN, FLOW_TURNS, FLOW_CC, KV_READ, 1, RATE(up), IF_DEVICE_TURNS},
+    {TOKEN, FLOW_TURNS, FLOW_CG, KV_READ, 1, RATE(hbm), IF_TURNS},
+    {TOKEN, FLOW_TURNS, FLOW_ONE, WEIGHTS_EACH, 1, RATE(hbm), IF_TURNS},
+    {TOKEN, FLOW_TURNS, FLOW_CC, WEIGHTS_EACH, -1, RATE(hbm), IF_TURNS},
+    {TOKEN, FLOW_TURNS, FLOW_ONE, VISITS, 1, RATE(launches), IF_TURNS},
+    {TOKEN, FLOW_TURNS, FLOW_CC, VISITS, -1, RATE(launches), IF_TURNS},
+    {PROMPT, FLOW_TURNS, FLOW_ONE, PRODUCT_PROMPT, 1, RATE(product_prompt), IF_TURNS},
+    {PROMPT, FLOW_TURNS, FLOW_CC, PRODUCT_PROMPT, -1, RATE(product_prompt), IF_TURNS},
+    {PROMPT, FLOW_TURNS, FLOW_ONE, ATTEND_PROMPT, 1, RATE(attend_prompt), IF_TURNS},
+    {PROMPT, FLOW_TURNS, FLOW_CC, ATTEND_PROMPT, -1, RATE(attend_prompt), IF_TURNS},
 };
 
 static double block_of(const flow_case *c) {
@@ -103,6 +120,8 @@ static void measure(const flow_case *c, double q[N_QUANTITY]) {
     q[ATTEND_PROMPT] = s->attend_ops * n * n * block;
     q[PRODUCT_TOKEN] = s->row_ops * block;
     q[WEIGHTS_EACH] = s->weights * c->n_batch;
+    q[VISITS] = c->n_batch + 1;
+    q[ONCE] = 1;
 }
 
 /* The processor's rate of attention, which falls with small batches and narrow rows. */
@@ -115,8 +134,16 @@ static double host_rate(const flow_case *c) {
 }
 
 static bool counts(const flow_case *c, const term *t, double rate) {
-    if (t->when == IF_HOST_ATTENDS || t->when == IF_DEVICE_ATTENDS)
-        return c->host_attends == (t->when == IF_HOST_ATTENDS);
+    const bool turns = c->rule == FLOW_REFILL && c->rates->turns > 0, host = c->host_attends;
+    switch (t->when) {
+    case IF_DEVICE_ATTENDS: return !host;
+    case IF_HOST_ADDS: return host && !turns;
+    case IF_TURNS:
+    case IF_HOST_TURNS:
+    case IF_DEVICE_TURNS:
+        return turns && rate > 0 && (t->when == IF_TURNS || host == (t->when == IF_HOST_TURNS));
+    default: break;
+    }
     if (t->lane == FLOW_HBM && !(c->rates->hbm > 0))
         return false;
     return rate > 0 && (t->when == ALWAYS || c->rule == FLOW_REFILL);
@@ -184,7 +211,7 @@ void flow_lane_cost(const flow_case *c, flow_lane l, double *cost) {
 /* Which lanes' seconds together are at most the phase's: a bit for each lane. The paper's lanes all overlap.
  * The authors' program adds some of them. */
 static const uint8_t overlapped[] = {1 << FLOW_UP,      1 << FLOW_DOWN, 1 << FLOW_READ, 1 << FLOW_WRITE,
-                                     1 << FLOW_COMPUTE, 1 << FLOW_RAM,  1 << FLOW_HBM};
+                                     1 << FLOW_COMPUTE, 1 << FLOW_RAM,  1 << FLOW_HBM,  1 << FLOW_TURNS};
 static const uint8_t authors_prompt[] = {1 << FLOW_UP | 1 << FLOW_READ, 1 << FLOW_DOWN | 1 << FLOW_WRITE,
                                          1 << FLOW_COMPUTE};
 static const uint8_t authors_token[] = {1 << FLOW_UP | 1 << FLOW_DOWN, 1 << FLOW_UP | 1 << FLOW_READ,

@@ -61,6 +61,10 @@ typedef enum home_kind {
     HOME_IN_PLACE  /* computed by the processor for generated rows; streamed for prompt rows */
 } home_kind;
 
+/* Seconds for which a layer's attention on the processor lasts longer than its bytes: the GPU is computing
+ * what goes down and what comes up, and the first and the last of two cells do not overlap. */
+#define HOMES_ATTEND_TURN 2e-4
+
 /* Where a block's bytes are. */
 typedef struct block_home {
     home_kind kind;

@@ -171,10 +171,6 @@ static int n_cache(const homes_question *q) {
     return n;
 }
 
-/* Seconds for which a layer's attention on the processor lasts longer than its bytes: the GPU is computing
- * what goes down and what comes up, and the first and the last of two cells do not overlap. */
-#define ATTEND_TURN 2e-4
-
 /* Bytes that a pass of generated rows reads. Sequences have an eighth fewer positions in the mean of their
  * lives than there is memory for: of the last page a half, and of the answer a half. */
 typedef struct pass_bytes {
@@ -190,15 +186,29 @@ static pass_bytes bytes_of(const homes_question *q, const homes_split *s) {
     return sum;
 }
 
-/* Seconds of a pass if the processor attends in n of the staged layers. Link and processor take turns: a
- * layer's keys and values are several times the slots to which they come ahead (OPT-30B in kv4, H200: 14 of
- * 48 layers took 433 ms, the sum of both; none took 344). Both read the host's memory. */
+/* Bytes that the GPU reads beside the layers. */
+static uint64_t beside_layers(const homes_question *q) {
+    return q->fixed + q->blocks[q->n_block - 1].bytes;
+}
+
+/* Seconds for which the GPU computes a pass of generated rows. */
+static double gpu_seconds(const homes_question *q, const plan_rates *r, const homes_split *s) {
+    return computing(r, &q->layer, q->n_block - 2 - s->n_in_place, beside_layers(q), s->n_in_place, 1);
+}
+
+/* Seconds of a pass of generated rows if the processor attends in n of the staged layers. Weights come while
+ * the GPU and the processor compute. Keys and values take turns with both: a layer has several times those of
+ * the slots to which they come ahead, and the processor waits for the layer's queries (OPT-30B in kv4, H200:
+ * 14 of 48 layers took 433 ms, the sum of link and processor; none took 344). Link and processor read the
+ * host's memory. */
 static double seconds_of_pass(const homes_question *q, const plan_rates *r, const homes_split *s, int n) {
     const pass_bytes all = bytes_of(q, s);
-    const double here = n > 0 ? all.kv * n / s->n_staged : 0;
-    const double host = n > 0 ? here / r->attend[q->kv] + n * ATTEND_TURN : 0;
+    const double up = r->at[PLACE_RAM].to[PLACE_GPU], n_layer = q->n_block - 2;
+    const double here = n > 0 ? all.kv * n / s->n_staged : 0, staged = (all.kv - here) / up;
+    const double host = n > 0 ? here / r->attend[q->kv] + n * HOMES_ATTEND_TURN : 0;
     const double ram = r->at[PLACE_RAM].read > 0 ? (all.weights + all.kv) / r->at[PLACE_RAM].read : 0;
-    return NUM_MAX((all.weights + all.kv - here) / r->at[PLACE_RAM].to[PLACE_GPU] + host, ram);
+    const double others = gpu_seconds(q, r, s) * (n_layer - s->n_staged) / n_layer;
+    return NUM_MAX(NUM_MAX(all.weights / up, host + others) + staged, ram);
 }
 
 /* Lets the processor attend in as many of the staged layers as makes a pass fastest, or as a plan says,
@@ -303,11 +313,6 @@ typedef struct candidate {
     int n_staged, share; /* without both, layers may be computed in place */
 } candidate;
 
-/* Bytes that the GPU reads beside the layers. */
-static uint64_t beside_layers(const homes_question *q) {
-    return q->fixed + q->blocks[q->n_block - 1].bytes;
-}
-
 static homes_layers layers_of(const homes_question *q, int n_resident) {
     return (homes_layers){q->layer, q->n_block - 2 - n_resident, n_resident, beside_layers(q)};
 }
@@ -354,9 +359,7 @@ static bool fit_layers(const homes_question *q, const plan_rates *r, candidate *
 
 /* Seconds of a pass of generated rows: the link works while the GPU and the processor compute. */
 static double pass_seconds(const homes_question *q, const plan_rates *r, const homes_split *s) {
-    const int n_gpu = q->n_block - 2 - s->n_in_place;
-    return NUM_MAX(seconds_of_pass(q, r, s, s->n_attended),
-                   computing(r, &q->layer, n_gpu, beside_layers(q), s->n_in_place, 1));
+    return NUM_MAX(seconds_of_pass(q, r, s, s->n_attended), gpu_seconds(q, r, s));
 }
 
 /* Finds the head and the share with the shortest pass. A share that shortens it by less than a 64th is not

@@ -94,7 +94,15 @@ static nib_status set_shape(const planning *f, const engine_core *e, const nib_w
     return NIB_OK;
 }
 
-static void set_rates(const planning *f, facts *out) {
+/* Seconds of a pass's launches of generated rows. */
+static double device_launches(const planning *f) {
+    double n = 1;
+    for (int b = 0; b < f->q.device->n_block; b++)
+        n += f->q.device->blocks[b].n_launch;
+    return n * f->q.rates.vram_launch;
+}
+
+static void set_rates(const planning *f, int n_cached, facts *out) {
     const plan_rates *r = &f->q.rates;
     const int bits = f->q.blocks[NUM_MIN(1, f->q.n_block - 1)].choices[0].bits;
     const double read = 1 / plan_disk_seconds(&f->q, f->q.packed);
@@ -119,6 +127,8 @@ static void set_rates(const planning *f, facts *out) {
     out->rates.host_attend = r->attend[f->q.device->kv];
     out->rates.ram = r->at[PLACE_RAM].read;
     out->rates.pack = 0;
+    out->rates.launches = out->shape.n_layer / device_launches(f);
+    out->rates.turns = out->shape.n_layer / (n_cached * HOMES_ATTEND_TURN);
     out->attends = out->stages && f->q.device->attends && out->rates.host_attend > out->rates.up;
 }
 
@@ -495,7 +505,7 @@ static nib_status gather(const planning_formats *formats, int i, const nib_workl
         status = set_shape(&f, e, w, x, err);
     }
     if (status == NIB_OK) {
-        set_rates(&f, x);
+        set_rates(&f, model_n_kv_layer(e->m), x);
         set_caps(&f, with->lay != NULL, x);
         status = set_disk(&f, e, w, x, err);
     }
