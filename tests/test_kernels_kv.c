@@ -66,18 +66,17 @@ static void cache_close(cache *x) {
     guard_close(&x->scratch);
 }
 
-/* Rows [first, first + n), n <= KV_BLOCK, as a cell of a block does them. */
+/* Rows [first, first + n) of one block, as a cell does them. */
 static void step(const kernel_table *t, cache *x, int64_t first, int64_t n, int64_t by_head) {
     const coded_case *c = &x->c;
     for (int64_t i = first + n - 1; i >= first; i--) {
         t->kv_store(&x->kv, false, i, x->k + i * c->n_kv * c->d);
         t->kv_store(&x->kv, true, i, x->v + i * c->n_kv * c->d);
     }
-    for (int64_t b = first / KV_BLOCK; b < (first + n) / KV_BLOCK; b++)
-        for (int64_t h = 0; h < c->n_kv; h++) {
-            t->kv_pack(&x->kv, false, h, b);
-            t->kv_pack(&x->kv, true, h, b);
-        }
+    for (int64_t h = 0; (first + n) % KV_BLOCK == 0 && h < c->n_kv; h++) {
+        t->kv_pack(&x->kv, false, h, first / KV_BLOCK);
+        t->kv_pack(&x->kv, true, h, first / KV_BLOCK);
+    }
     const attend_args a = {.kv = x->kv,
                            .q = x->q + first * c->n_head * c->d,
                            .out = x->out + first * c->n_head * c->d,
@@ -96,8 +95,10 @@ static void step(const kernel_table *t, cache *x, int64_t first, int64_t n, int6
 
 static void steps(const kernel_table *t, cache *x, int64_t first, int64_t n, int64_t by_row,
                   int64_t by_head) {
-    for (; first < n; first += by_row)
-        step(t, x, first, NUM_MIN(by_row, n - first), by_head);
+    for (int64_t some; first < n; first += some) {
+        some = NUM_MIN(NUM_MIN(by_row, n - first), KV_BLOCK - first % KV_BLOCK);
+        step(t, x, first, some, by_head);
+    }
 }
 
 /* ---- groups ---- */
@@ -257,7 +258,7 @@ static void test_cases(void **state) {
 static void test_going_back(void **state) {
     (void)state;
     const coded_case c = {.n_head = 2, .n_kv = 1, .d = 32, .n = 250, .type = TYPE_KV4, .rotated = true};
-    static const int64_t back[] = {249, 200, 193, 192, 130, 128, 64};
+    static const int64_t back[] = {249, 200, 193, 192, 128, 64};
     const size_t n = (size_t)(c.n * c.n_head * c.d) * sizeof(float);
     EACH_OPS(t) {
         cache want = cache_open(&c);

@@ -253,7 +253,7 @@ static uint64_t resident_at(void *at, uint64_t n_byte) {
 }
 
 static uint64_t resident(const kv_table *kv) {
-    uint64_t sum = kv->window.bytes ? resident_at(kv->window.at, kv->window.bytes) : 0;
+    uint64_t sum = kv->newest.bytes ? resident_at(kv->newest.at, kv->newest.bytes) : 0;
     for (int64_t i = 0; i < kv->n_page; i++)
         sum += resident_at(kv->at[i], kv_pool_paging(kv->pool)->page_bytes);
     return sum;

@@ -110,12 +110,12 @@ size_t linear_scratch_touched(const pack_format *f, int64_t n_row, int64_t k, bo
  * channels of a position. Each group has a scale and a minimum. The newest positions are in f16. Positions
  * are cut into blocks of KV_BLOCK. A row sees its own block in f16 and all earlier blocks in 8 or 4 bits, at
  * whatever time and with whatever other rows it is computed, so these do not change its bits. The cache has
- * two blocks in f16: that of the position written last, and the one before it. So
- *   - rows that are stored before a call of attend are in at most two blocks (KV_BLOCK rows always do),
+ * one block in f16: that of the position written last. So
+ *   - rows that are stored before a call of attend are in one block,
  *   - once a block's last position is stored, kv_pack turns it into codes before the next block's first row
- *     is computed,
- *   - continuing at the end of a shorter prefix is possible at a multiple of KV_BLOCK, or within those
- * two. */
+ *     is stored,
+ *   - continuing at the end of a shorter prefix is possible at a multiple of KV_BLOCK, or within that
+ *     block. */
 typedef struct kv_view {
     uint8_t *const *pages;    /* [blocks]: page i holds positions [64 i, 64 i + 64) of every layer */
     int64_t key_at, value_at; /* bytes into a page: where this layer's keys and values begin */
@@ -124,8 +124,7 @@ typedef struct kv_view {
     bool shared;  /* values are the keys; value_at is key_at */
     bool rotated; /* kv8h, kv4h: values are transformed (kv_layout.h) before they are stored, and outputs are
                      transformed back. The processor's kernels only */
-    /* kv8, kv4: the newest positions in f16, block b in page b % 2 */
-    uint8_t *const *recent;
+    uint8_t *recent; /* kv8, kv4: the newest block in f16, a page of its own */
     int64_t recent_key_at, recent_value_at;
     /* Compressed attention (kernels/entries.h): the layer's entries and their index keys */
     uint8_t *const
@@ -133,7 +132,7 @@ typedef struct kv_view {
     int64_t entry_at, index_at; /* bytes into a page */
     int64_t every, d_index;     /* positions of an entry, 0: there are none; width of an index key */
 } kv_view;
-enum { KV_BLOCK = 64, KV_WINDOW = 2 * KV_BLOCK };
+enum { KV_BLOCK = 64 };
 enum { KV_POSITIONS = 16 }; /* positions whose keys are stored together */
 /* Rows of a layer with a window are stored and attended to at most so many at a time (state/kv_slide.h). */
 enum { KV_ROWS = 2 * KV_BLOCK };

@@ -17,7 +17,7 @@
  * d_pad is d_head rounded up to 32, and x = scale * code + min. The bytes of kv8 are the codes in order. In
  * kv4 byte i of a key channel has position i in its lower 4 bits and i + 32 in its upper 4. Byte i of a
  * value's group of 32 has channels i and i + 16. Blocks of keys and of values have equal sizes. The newest
- * positions are in f16 in pages of their own (kv_view.recent).
+ * block is in f16 in a page of its own (kv_view.recent).
  *
  * rotated: a head's values are stored after the Walsh-Hadamard transform of blocks of kv_rotation channels
  * (numbers/hadamard.h), so that a channel that is far from the others costs its group less, and outputs are
@@ -100,19 +100,15 @@ static inline int64_t attend_first(const attend_args *a, int64_t position) {
     return a->chunked ? position - position % a->window
                       : (position + 1 > a->window ? position + 1 - a->window : 0);
 }
-/* A view of the newest positions as an f16 cache. Block b of the sequence is block kv_recent_block(b) in
- * it. */
+/* A view of the newest block as an f16 cache, whose page 0 it is. It refers to *kv. */
 static inline kv_view kv_recent(const kv_view *kv) {
-    return (kv_view){.pages = kv->recent,
+    return (kv_view){.pages = &kv->recent,
                      .key_at = kv->recent_key_at,
                      .value_at = kv->recent_value_at,
                      .type = TYPE_F16,
                      .n_kv_head = kv->n_kv_head,
                      .d_head = kv->d_head,
                      .shared = kv->shared};
-}
-static inline int64_t kv_recent_block(int64_t page) {
-    return page % (KV_WINDOW / KV_BLOCK);
 }
 /* The keys of a head that a row at `position` reads first, for attend_args.next. NULL: nothing is
  * prefetched. */
@@ -123,7 +119,7 @@ static inline const uint8_t *kv_first_keys(const kv_view *kv, int64_t window, in
     if (kv->type == TYPE_F32)
         return NULL;
     if (kv_is_coded(kv->type) && first / KV_BLOCK == position / KV_BLOCK)
-        return kv_block_at(&recent, false, head, kv_recent_block(first / KV_BLOCK));
+        return kv_block_at(&recent, false, head, 0);
     return kv_block_at(kv, false, head, first / KV_BLOCK);
 }
 

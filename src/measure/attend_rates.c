@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { HEADS = 8, WIDTH = 128, PAGES = 16, RECENT = KV_WINDOW / KV_BLOCK };
+enum { HEADS = 8, WIDTH = 128, PAGES = 16 };
 enum { MAX_PASSES = 512, FEW_PASSES = 3, PASS_BYTES = 8 << 20 /* of a thread */ };
 enum { FILL = 0x11 }; /* as halves: small numbers */
 
@@ -20,7 +20,7 @@ typedef struct attend_job {
     uint8_t *memory; /* [n_byte] */
     uint64_t n_byte;
     kv_view view;    /* of any sequence, without its pages */
-    uint8_t **pages; /* [n_sequence][PAGES], then the newest positions of all */
+    uint8_t **pages; /* [n_sequence][PAGES] */
     uint64_t each;   /* bytes of a sequence */
     int64_t n_sequence;
     int64_t first, n; /* of a pass: its first sequence, and those of a thread */
@@ -68,7 +68,7 @@ static nib_status time_passes(attend_job *j, pool *threads, double seconds, rate
     return NIB_OK;
 }
 
-/* Cuts the memory into sequences of the format, after the newest positions of all in f16. */
+/* Cuts the memory into sequences of the format, after the newest block of all in f16. */
 static nib_status set_format(attend_job *j, type_id type, nib_error *err) {
     uint64_t part = 0, half = 0;
     mem_free(j->pages);
@@ -78,19 +78,17 @@ static nib_status set_format(attend_job *j, type_id type, nib_error *err) {
     part = (uint64_t)num_round_up((int64_t)part, 64);
     half = (uint64_t)num_round_up((int64_t)half, 64);
     j->each = PAGES * 2 * part;
-    j->n_sequence = (int64_t)((j->n_byte - RECENT * 2 * half) / j->each);
+    j->n_sequence = (int64_t)((j->n_byte - 2 * half) / j->each);
     const size_t n_page = (size_t)j->n_sequence * PAGES;
-    if (!(j->pages = mem_array(n_page + RECENT, sizeof *j->pages)))
+    if (!(j->pages = mem_array(n_page, sizeof *j->pages)))
         return nib_fail_nomem(err, n_page * sizeof *j->pages, "attention");
     for (size_t i = 0; i < n_page; i++)
-        j->pages[i] = j->memory + RECENT * 2 * half + i * 2 * part;
-    for (size_t i = 0; i < RECENT; i++)
-        j->pages[n_page + i] = j->memory + i * 2 * half;
+        j->pages[i] = j->memory + 2 * half + i * 2 * part;
     j->view = (kv_view){.value_at = (int64_t)part,
                         .type = type,
                         .n_kv_head = HEADS,
                         .d_head = WIDTH,
-                        .recent = j->pages + n_page,
+                        .recent = j->memory,
                         .recent_value_at = (int64_t)half};
     j->n = NUM_MAX((int64_t)(PASS_BYTES / j->each), 1);
     j->first = 0;

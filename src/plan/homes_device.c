@@ -250,7 +250,6 @@ static two_parts parts_of(uint64_t page, uint64_t away) {
 
 /* Sums the bytes of keys and values for the homes in s. */
 static void count_caches(const homes_question *q, homes_split *s) {
-    enum { N_NEWEST = KV_WINDOW / KV_BLOCK };
     uint64_t away = 0, parts = 0, newest = 0;
     s->stage_page = s->stage_newest = 0;
     for (int b = 1; b < q->n_block; b++)
@@ -263,10 +262,10 @@ static void count_caches(const homes_question *q, homes_split *s) {
     const two_parts page = parts_of(q->page, away), last = parts_of(q->newest, newest);
     const two_parts part = parts_of(q->part, parts); /* in host memory there is one for each page */
     const uint64_t least = away + parts > 0 ? HOMES_PAGE : 0;
-    s->host = q->n_page * whole_pages(away + parts) + q->n_table * N_NEWEST * last.there;
-    s->device_kv = q->session - q->n_table * N_NEWEST * (q->newest - last.here) +
-                   q->n_page * NUM_MAX(page.here, least) + q->n_part * part.here;
-    s->n_stage_list = q->n_page + q->n_table * (1 + N_NEWEST); /* an incomplete page of codes has a number */
+    s->host = q->n_page * whole_pages(away + parts) + q->n_table * last.there;
+    s->device_kv = q->session - q->n_table * (q->newest - last.here) + q->n_page * NUM_MAX(page.here, least) +
+                   q->n_part * part.here;
+    s->n_stage_list = q->n_page + 2 * q->n_table; /* an incomplete page of codes has a number */
 }
 
 /* Decides the size of the stage: the sequences, or the pages, that fit in its slots. Returns its bytes. */

@@ -131,9 +131,9 @@ static int64_t pages_of(const kv_stage_rows *r) {
     return (r->end - 1) / KV_BLOCK + 1;
 }
 
-/* Pages for the newest positions of a sequence. */
+/* Pages for the newest block of a sequence. */
 static int64_t n_newest(const kv_stage *s) {
-    return s->setup.newest ? KV_WINDOW / KV_BLOCK : 0;
+    return s->setup.newest > 0;
 }
 
 /* Where the first page of a slot is that is not for newest positions. */
@@ -215,9 +215,8 @@ static size_t collect_pages(kv_stage *s, const part *p) {
     for (int i = p->first; i < p->end; i++) {
         const kv_stage_rows *r = &s->rows[i];
         int32_t *number = numbers(s, r);
-        for (int64_t b = 0; b < n_newest(s); b++)
-            *number++ =
-                (int32_t)(((i - p->first) * n_newest(s) + b) * (int64_t)(s->setup.newest / DEVICE_PAGE));
+        if (n_newest(s))
+            *number++ = (int32_t)((i - p->first) * (int64_t)(s->setup.newest / DEVICE_PAGE));
         for (int64_t b = 0; b < pages_of(r); b++, number++) {
             *number = (int32_t)(pages_at(s) / DEVICE_PAGE);
             if (b < r->kv->n_page)
@@ -256,13 +255,9 @@ static blocks moved_blocks(const kv_stage *s, const kv_stage_rows *r, bool up) {
     return up ? (blocks){0, moved_pages(s, r->first)} : (blocks){r->first / KV_BLOCK, moved_pages(s, r->end)};
 }
 
-/* The same for newest positions: the incomplete block comes up, written ones of the last two go down. */
-static blocks moved_newest(const kv_stage *s, const kv_stage_rows *r, bool up) {
-    const int64_t n = n_newest(s), last = (r->end - 1) / KV_BLOCK, begin = r->first / KV_BLOCK;
-    if (n == 0)
-        return (blocks){0, 0};
-    return up ? (blocks){begin, begin + (r->first % KV_BLOCK != 0)}
-              : (blocks){NUM_MAX(begin, last + 1 - n), last + 1};
+/* Whether the newest block is copied: up if it is incomplete, down always. */
+static bool moves_newest(const kv_stage *s, const kv_stage_rows *r, bool up) {
+    return n_newest(s) && (!up || r->first % KV_BLOCK);
 }
 
 static int32_t *pairs_of(const kv_stage *s, bool up) {
@@ -283,10 +278,8 @@ static nib_status list_pairs(kv_stage *s, part *p, bool up, int64_t *n, nib_erro
     p->newest[up].first = *n;
     for (int i = p->first; i < p->end && !p->by_host; i++) {
         const kv_stage_rows *r = &s->rows[i];
-        const blocks all = moved_newest(s, r, up);
-        for (int64_t b = all.first; b < all.end; b++)
-            NIB_TRY(list_pair(s, list, n, numbers(s, r)[b % n_newest(s)],
-                              r->kv->recent_on_host[b % n_newest(s)], err));
+        if (moves_newest(s, r, up))
+            NIB_TRY(list_pair(s, list, n, *numbers(s, r), r->kv->host_newest.at, err));
     }
     p->newest[up].n = *n - p->newest[up].first;
     return NIB_OK;
@@ -373,16 +366,13 @@ static nib_status copy_page(const kv_stage *s, const kv_layer *l, uint8_t *here,
                               (uint64_t)(p.end - p.first) * row, 2 * l->n_kv_head, err);
 }
 
-/* Copies the newest positions of a sequence: loads those of its incomplete block, stores those that rows have
- * written, of the last two blocks. */
+/* Copies the newest block of a sequence: loads what it has before the pass, stores what rows have written. */
 static nib_status copy_newest(kv_stage *s, int layer, const kv_stage_rows *r, uint8_t *at, bool up,
                               nib_error *err) {
-    const int64_t n = n_newest(s);
-    const blocks all = moved_newest(s, r, up);
-    for (int64_t b = all.first; b < all.end; b++)
-        NIB_TRY(copy_page(s, &r->kv->recent.layers[layer], at + (uint64_t)(b % n) * s->setup.newest,
-                          r->kv->recent_on_host[b % n], in_block(r, b, up), up, err));
-    return NIB_OK;
+    const int64_t last = (up ? r->first : r->end - 1) / KV_BLOCK;
+    return moves_newest(s, r, up) ? copy_page(s, &r->kv->recent.layers[layer], at, r->kv->host_newest.at,
+                                              in_block(r, last, up), up, err)
+                                  : NIB_OK;
 }
 
 /* Copies the pages of a sequence that rows write (down), or the incomplete one that they read (up). */
@@ -419,7 +409,7 @@ static nib_status copy_sequences(kv_stage *s, const slot *x, bool up, nib_error 
         const kv_stage_rows *r = &s->rows[i];
         NIB_TRY(copy_newest(s, x->layer, r, newest, up, err));
         NIB_TRY(copy_written(s, x, r, up, err));
-        newest += (uint64_t)n_newest(s) * s->setup.newest;
+        newest += s->setup.newest;
     }
     return NIB_OK;
 }
@@ -495,7 +485,7 @@ static nib_status prepare(kv_stage *s, nib_error *err) {
         mem_grow((void **)&s->runs, &s->max_runs, (size_t)s->n_page, sizeof *s->runs))
         return nib_fail_nomem(err, n * (sizeof *s->list + sizeof *s->pages), "a list of pages");
     s->paging = kv_pool_paging(s->rows->kv->pool);
-    s->origin = s->setup.newest ? s->rows->kv->recent_on_host[0] : s->rows->kv->on_host[0];
+    s->origin = s->setup.newest ? s->rows->kv->host_newest.at : s->rows->kv->on_host[0];
     cut(s);
     for (int i = 0; i < s->n_part; i++) {
         number_pages(s, &s->parts[i]);

@@ -29,14 +29,14 @@ enum { KV_STAGE_SLOTS = 2, KV_STAGE_LIST = 5 /* numbers in lists for a page: its
 
 /* Bytes of a slot, and of device memory: slots, and lists for n_list pages. */
 static inline uint64_t kv_stage_slot(uint64_t stride, uint64_t n_page, uint64_t newest, uint64_t n_newest) {
-    return n_page * stride + n_newest * (KV_WINDOW / KV_BLOCK) * newest;
+    return n_page * stride + n_newest * newest;
 }
 uint64_t kv_stage_bytes(uint64_t slot_bytes, uint64_t n_list);
 
 /* The device makes the copies, and has copy_rows. Slots are in `memory`: its own, or, of a disk, RAM. A slot
- * has n_page pages of `stride` bytes, a multiple of DEVICE_PAGE; with codes before them pages of `newest`
- * bytes for the newest positions of n_newest sequences, which kernels expect never to hold anything but
- * halves. n_list: pages of a pass, those for the newest positions included. Numbers grow if a pass needs
+ * has n_page pages of `stride` bytes, a multiple of DEVICE_PAGE; with codes before them a page of `newest`
+ * bytes for the newest block of each of n_newest sequences, which kernels expect never to hold anything but
+ * halves. n_list: pages of a pass, those for the newest blocks included. Numbers grow if a pass needs
  * more. It takes kv_stage_bytes. host: the memory of kv_pool_split. Everything is borrowed. */
 typedef struct kv_stage_setup {
     device *device, *memory, *host;
@@ -66,8 +66,8 @@ void kv_stage_clear(kv_stage *s);
 nib_status kv_stage_add(kv_stage *s, const kv_stage_rows *rows, nib_error *err);
 nib_status kv_stage_begin(kv_stage *s, nib_error *err);
 
-/* What attention reads. Page i of the pass (each sequence has those up to its last position; with codes those
- * of its newest positions are before them) begins pages[i] * DEVICE_PAGE bytes after `key` and `value`. */
+/* What attention reads. Page i of the pass (each sequence has those up to its last position; with codes that
+ * of its newest block is before them) begins pages[i] * DEVICE_PAGE bytes after `key` and `value`. */
 typedef struct kv_stage_part {
     uint8_t *key, *value, *newest_value; /* device memory; the newest keys begin at `key` too */
     const int32_t *pages;                /* device memory */

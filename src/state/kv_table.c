@@ -30,7 +30,7 @@ nib_status kv_tables_bytes(const layout *lay, kv_formats formats, bool overlaid,
     if (!num_mul_u64((uint64_t)n.page, p.page_bytes, bytes) ||
         !num_mul_u64((uint64_t)(n.part + kv_parts_together(&p, n)), p.part_bytes, &parts) ||
         !num_add_u64(*bytes, parts, bytes) ||
-        !num_add_u64(newest.page_bytes * (KV_WINDOW / KV_BLOCK) + p.tail_bytes,
+        !num_add_u64(newest.page_bytes + p.tail_bytes,
                      (overlaid ? 1 : 2) * model_state_bytes(layout_model(lay)), &each) ||
         !num_mul_u64(each, (uint64_t)n_table, &each) || !num_add_u64(*bytes, each, bytes))
         return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld pages overflow 64 bits",
@@ -64,29 +64,22 @@ nib_status kv_table_touched(const layout *lay, kv_formats formats, int64_t n, ui
     if (n_part > n_page)
         *bytes += kv_page_resident(lay, formats, true, n % KV_BLOCK);
     *bytes += n > 0 ? p.tail_bytes : 0;
-    for (int64_t at = 0; at < KV_WINDOW && kv_formats_any_coded(formats); at += KV_BLOCK)
-        *bytes += kv_page_resident(lay, kv_formats_newest(formats), false,
-                                   NUM_MIN(NUM_MAX(n - at, 0), (int64_t)KV_BLOCK));
+    if (kv_formats_any_coded(formats))
+        *bytes += kv_page_resident(lay, kv_formats_newest(formats), false, NUM_MIN(n, (int64_t)KV_BLOCK));
     return NIB_OK;
 }
 
-static nib_status open_window(kv_table *t, const layout *lay, device *d, ledger *l, nib_error *err) {
+static nib_status open_newest(kv_table *t, const layout *lay, device *d, ledger *l, nib_error *err) {
     const kv_paging *p = kv_pool_paging(t->pool);
     NIB_TRY(kv_paging_open(&t->recent, lay, kv_formats_newest(p->formats), false, err));
     if (p->homes)
         NIB_TRY(kv_paging_split(&t->recent, lay, p->homes, err));
-    NIB_TRY(memory_region_open(&t->window, d, l, NIB_OWNER_KV, t->recent.page_bytes * NUM_COUNT(t->recent_at),
-                               true, "the newest keys and values", err));
-    for (size_t i = 0; i < NUM_COUNT(t->recent_at); i++)
-        t->recent_at[i] = (uint8_t *)t->window.at + i * t->recent.page_bytes;
-    if (t->recent.host_bytes == 0)
-        return NIB_OK;
-    NIB_TRY(memory_region_open(&t->host_window, kv_pool_host(t->pool), l, NIB_OWNER_KV,
-                               t->recent.host_bytes * NUM_COUNT(t->recent_at), false,
-                               "the newest keys and values in RAM", err));
-    for (size_t i = 0; i < NUM_COUNT(t->recent_at); i++)
-        t->recent_on_host[i] = (uint8_t *)t->host_window.at + i * t->recent.host_bytes;
-    return NIB_OK;
+    NIB_TRY(memory_region_open(&t->newest, d, l, NIB_OWNER_KV, t->recent.page_bytes, true,
+                               "the newest keys and values", err));
+    return t->recent.host_bytes == 0
+               ? NIB_OK
+               : memory_region_open(&t->host_newest, kv_pool_host(t->pool), l, NIB_OWNER_KV,
+                                    t->recent.host_bytes, false, "the newest keys and values in RAM", err);
 }
 
 static nib_status open_state(kv_table *t, const layout *lay, device *d, ledger *l, nib_error *err) {
@@ -159,7 +152,7 @@ static void fill_views(kv_table *t) {
         if (!kv_is_coded(at->type) || at->n_kv_head == 0)
             continue;
         t->layers[i].rotated = kv_is_rotated(at->type) && !at->shared; /* of values only */
-        t->layers[i].recent = t->recent.layers[i].home ? t->recent_on_host : t->recent_at;
+        t->layers[i].recent = t->recent.layers[i].home ? t->host_newest.at : t->newest.at;
         t->layers[i].recent_key_at = t->recent.layers[i].key_at;
         t->layers[i].recent_value_at = t->recent.layers[i].value_at;
     }
@@ -189,7 +182,7 @@ nib_status kv_table_open(kv_table *t, kv_pool *pool, const layout *lay, device *
     if (!t->pages || !t->at || !t->on_host || !t->parts || !t->part_at || !t->layers)
         status = nib_fail_nomem(err, (size_t)n * 5 * sizeof *t->pages, "a sequence's pages");
     if (status == NIB_OK && kv_formats_any_coded(p->formats))
-        status = open_window(t, lay, d, l, err);
+        status = open_newest(t, lay, d, l, err);
     if (status == NIB_OK && p->tail_bytes)
         status = memory_region_open(&t->tail, device_host(), l, NIB_OWNER_KV, p->tail_bytes, true,
                                     "an incomplete page of keys and values", err);
@@ -215,8 +208,8 @@ void kv_table_close(kv_table *t) {
     drop_from(t, 0);
     if (!t->reserved)
         kv_pool_unreserve(t->pool, kv_table_amount(kv_pool_paging(t->pool), 1, t->max_page));
-    memory_region_close(&t->window);
-    memory_region_close(&t->host_window);
+    memory_region_close(&t->newest);
+    memory_region_close(&t->host_newest);
     memory_region_close(&t->tail);
     if (t->saving)
         kv_states_put(kv_pool_states(t->pool), t->saving, 0);
@@ -332,17 +325,12 @@ static nib_status make_own(kv_table *t, int64_t i, int64_t n, nib_error *err) {
     return NIB_OK;
 }
 
-/* Blocks use the window's pages in rotation; an adopted block does not use its page. */
-static void reach_window(kv_table *t, int64_t first, int64_t end) {
-    uint64_t touched = 0;
-    t->held = NUM_MAX(t->held, ((end - 1) / KV_BLOCK - 1) * KV_BLOCK);
-    for (int64_t b = first / KV_BLOCK; b * KV_BLOCK < end; b++) {
-        int64_t *n = &t->recent_n[b % (KV_WINDOW / KV_BLOCK)];
-        *n = NUM_MAX(*n, NUM_MIN(end - b * KV_BLOCK, KV_BLOCK));
-    }
-    for (size_t i = 0; i < NUM_COUNT(t->recent_n); i++)
-        touched += kv_paging_touched(&t->recent, false, t->recent_n[i]);
-    memory_region_touch(&t->window, touched);
+/* The page has the pass's blocks one after the other; an adopted block does not use it. */
+static void reach_newest(kv_table *t, int64_t first, int64_t end) {
+    const int64_t begin = first / KV_BLOCK * KV_BLOCK;
+    t->held = NUM_MAX(t->held, (end - 1) / KV_BLOCK * KV_BLOCK);
+    t->n_newest = NUM_MAX(t->n_newest, NUM_MIN(end - begin, KV_BLOCK));
+    memory_region_touch(&t->newest, kv_paging_touched(&t->recent, false, t->n_newest));
 }
 
 /* The memory has one page: in the pass's layers it becomes that of the last block, if this is incomplete. */
@@ -396,7 +384,7 @@ nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, int64_t propo
         kv_pool_touch(t->pool, t->pages[i], NUM_MIN(end - i * KV_BLOCK, KV_BLOCK));
     NIB_TRY(kv_slide_reach(t, end, err));
     if (kv_formats_any_coded(formats))
-        reach_window(t, first, end);
+        reach_newest(t, first, end);
     if (t->tail.at)
         reach_tail(t, end);
     return kv_pool_copy_waiting(t->pool, err);

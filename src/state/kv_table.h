@@ -8,7 +8,7 @@
  * A sequence continues at its end, or at the end of a shorter prefix. In f16 and f32 any prefix works. If
  * some layers have codes (kernels.h), the newest positions must still have f16 copies; otherwise the sequence
  * continues at the beginning of that prefix's last block. kv_table_keep returns the position. The f16 copies
- * of these layers' newest positions are the table's own memory, two pages in f16.
+ * of these layers' newest block are the table's own memory, a page in f16.
  *
  * The same holds for layers on a disk in f16 and f32: a page goes there when it is full. Until then it is in
  * the table's own memory in RAM, `tail`, which has one page.
@@ -42,13 +42,11 @@ typedef struct kv_table {
     kv_page **parts;   /* [max_page]: for layers with a window, of pages [first_part, n_part); else NULL */
     uint8_t **part_at; /* [max_page]: their addresses; those of other pages are unused */
     int64_t first_part, n_part;
-    int64_t max_part; /* parts that the table may refer to between two passes */
-    kv_view *layers;  /* [n_layer] */
-    kv_paging recent; /* layers with codes: layout of the f16 pages of the window */
-    uint8_t *recent_at[KV_WINDOW / KV_BLOCK];
-    uint8_t *recent_on_host[KV_WINDOW / KV_BLOCK]; /* of layers whose home is host memory */
-    int64_t recent_n[KV_WINDOW / KV_BLOCK];        /* positions of each that are resident */
-    memory_region window, host_window;             /* layers with codes: the newest positions in f16 */
+    int64_t max_part;                  /* parts that the table may refer to between two passes */
+    kv_view *layers;                   /* [n_layer] */
+    kv_paging recent;                  /* layers with codes: layout of the f16 page of the newest block */
+    memory_region newest, host_newest; /* this page; that of layers whose home is host memory */
+    int64_t n_newest;                  /* positions of it that are resident */
     memory_region tail; /* layers on the disk without codes: the incomplete page (kv_layer.tail_at) */
     int64_t held;     /* with codes or a tail: positions from here on are in these; a multiple of KV_BLOCK */
     kv_state *saving; /* the pass's checkpoint; NULL: none */
@@ -66,7 +64,7 @@ typedef struct kv_table {
 int64_t kv_table_pages(kv_formats formats, int64_t n);
 /* What n_table tables reserve that have n_page pages together. */
 kv_amount kv_table_amount(const kv_paging *p, int64_t n_table, int64_t n_page);
-/* Bytes that a table of n_ctx positions reserves, its f16 window and recurrent state included; that n_table
+/* Bytes that a table of n_ctx positions reserves, its f16 page and recurrent state included; that n_table
  * tables reserve together with n_page pages. NIB_E_NOFIT: overflow. */
 nib_status kv_table_bytes(const layout *lay, kv_formats formats, bool overlaid, int64_t n_ctx,
                           uint64_t *bytes, nib_error *err);

@@ -15,12 +15,12 @@ static const int32_t *pages_of(const cuda_attend *a, int64_t row) {
     return (const int32_t *)real(a->pages) + ((const int32_t *)real(a->first_page))[row];
 }
 
-/* A cached row of d halves; with codes only the newest rows are halves. */
+/* A cached row of d halves; with codes only those of the newest block are halves. */
 static uint16_t *cached(const cuda_attend *a, bool is_value, int64_t row, int64_t head, int64_t position) {
     const int64_t page = position / CUDA_PAGE, at = (head * CUDA_PAGE + position % CUDA_PAGE) * a->kv.d_head;
     if (a->kv.code_bits)
         return (uint16_t *)real(is_value ? a->kv.recent_v : a->kv.recent_k) +
-               pages_of(a, row)[page % 2 - 2] * a->kv.page + at;
+               pages_of(a, row)[-1] * a->kv.page + at;
     return (uint16_t *)real(is_value ? a->kv.v : a->kv.k) + pages_of(a, row)[page] * a->kv.page + at;
 }
 
@@ -74,8 +74,7 @@ int fake_store(const cuda_attend *a, cuda_stream s) {
     KEEP(attend, fake_store);
     for (int64_t row = 0; row < a->n_row; row++)
         if (!a->kv.code_bits ||
-            !is_sibling(a, row,
-                        row + 2 * CUDA_PAGE - position_of(a, row) % CUDA_PAGE)) /* it has that position */
+            !is_sibling(a, row, row + CUDA_PAGE - position_of(a, row) % CUDA_PAGE)) /* it has that place */
             store_row(a, row);
     return 0;
 }
@@ -103,8 +102,8 @@ static reference reference_open(const cuda_attend *a, int64_t row) {
     uint64_t half = 0;
     kv_page_bytes(TYPE_F16, a->kv.n_kv_head, d, &half);
     half = (half + 63) / 64 * 64;
-    const size_t bytes = (size_t)(n < 2 ? 2 : n) * 2 * half;
-    reference r = {.pages = malloc((size_t)(n + 2) * sizeof *r.pages), .halves = aligned_alloc(64, bytes)};
+    const size_t bytes = (size_t)n * 2 * half;
+    reference r = {.pages = malloc((size_t)n * sizeof *r.pages), .halves = aligned_alloc(64, bytes)};
     memset(r.halves, 0, bytes);
     r.kv = (kv_view){.pages = r.pages,
                      .value_at = a->kv.v ? (int64_t)half : 0,
@@ -118,12 +117,10 @@ static reference reference_open(const cuda_attend *a, int64_t row) {
         return r;
     r.kv.type = a->kv.code_bits == 8 ? TYPE_KV8 : TYPE_KV4;
     r.kv.value_at = a->kv.v ? (uint8_t *)a->kv.v - (uint8_t *)a->kv.k : 0;
-    r.kv.recent = r.pages + n;
+    r.kv.recent = r.halves;
     r.kv.recent_value_at = a->kv.v ? (int64_t)half : 0;
     for (int64_t i = 0; i < n; i++)
         r.pages[i] = (uint8_t *)real(a->kv.k) + 2 * pages_of(a, row)[i] * a->kv.page;
-    for (int64_t i = 0; i < 2; i++)
-        r.pages[n + i] = r.halves + (size_t)i * 2 * half;
     return r;
 }
 static void reference_close(reference *r) {
@@ -230,6 +227,9 @@ int fake_attend(const cuda_attend *a, cuda_stream s) {
         return fake_misuse("attention cannot norm its heads");
     if (!a->kv.v && (a->cos_sin || a->leaves.data || a->kv.n_kv_head != 1))
         return fake_misuse("attention of shared keys rotates, leaves codes, or has several heads of them");
+    for (int64_t row = 1; row < a->n_row && a->kv.code_bits; row++)
+        if (is_sibling(a, row, row - 1) && position_of(a, row) % CUDA_PAGE == 0)
+            return fake_misuse("attention of rows in two blocks of a sequence");
     for (int64_t row = 0; row < a->n_row && !a->stored; row++)
         store_row(a, row);
     for (int64_t row = 0; row < a->n_row && !a->stored; row++)

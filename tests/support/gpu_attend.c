@@ -21,15 +21,15 @@ static void *filled(int byte, size_t bytes) {
     return p;
 }
 
-/* Scattered pages of each sequence; with codes, two pages before them have its newest positions. */
+/* Scattered pages of each sequence; with codes, a page before them has its newest block. */
 static void list_pages(cuda_attend *a, int64_t n_row, bool apart, int n_page) {
-    const int n_seq = apart ? (int)n_row : 1, newest = a->kv.code_bits ? 2 : 0, each = n_page + newest;
+    const int n_seq = apart ? (int)n_row : 1, newest = a->kv.code_bits > 0, each = n_page + newest;
     int32_t *pages = malloc((size_t)(n_seq * each) * sizeof *pages),
             *first = malloc((size_t)n_row * sizeof *first);
     for (int s = 0; s < n_seq; s++)
         for (int i = 0; i < each; i++) {
             const int p = s * n_page + i - newest, n = n_seq * n_page;
-            pages[s * each + i] = i < newest ? 2 * s + 1 - i : (p * (n % 7 ? 7 : 5) + 3) % n;
+            pages[s * each + i] = i < newest ? s : (p * (n % 7 ? 7 : 5) + 3) % n;
         }
     for (int64_t r = 0; r < n_row; r++)
         first[r] = (int32_t)(apart ? r * each : 0) + newest;
@@ -52,8 +52,8 @@ gpu_attention gpu_attention_open(const attend_case *c, int64_t n_row, bool apart
                       .n_kv_head = c->n_kv,
                       .d_head = c->d,
                       .page = page,
-                      .recent_k = filled(0xff, n_seq * 2 * (size_t)page * 2),
-                      .recent_v = filled(0xff, n_seq * 2 * (size_t)page * 2),
+                      .recent_k = filled(0xff, n_seq * (size_t)page * 2),
+                      .recent_v = filled(0xff, n_seq * (size_t)page * 2),
                       .code_bits = c->code_bits};
     a->q = device_new((size_t)(n_row * g.ld) * sizeof(float));
     a->k = a->q + g.nq;

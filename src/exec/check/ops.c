@@ -237,7 +237,7 @@ static nib_status find_pages(uint8_t *const *pages, int64_t n, uint8_t **real, n
 }
 
 /* Opens a sequence's KV cache by host addresses. With codes, only full blocks have pages. */
-static nib_status open_cache(const walk *w, int layer, uint8_t **recent, kv_view *out, nib_error *err) {
+static nib_status open_cache(const walk *w, int layer, kv_view *out, nib_error *err) {
     check *c = w->c;
     const kv_view *kv = &w->of->kv->layers[layer];
     const bool coded = kv_is_coded(kv->type);
@@ -246,9 +246,8 @@ static nib_status open_cache(const walk *w, int layer, uint8_t **recent, kv_view
     if (mem_grow((void **)&c->pages, &c->max_pages, (size_t)n + 1, sizeof *c->pages))
         return nib_fail_nomem(err, (size_t)n * sizeof *c->pages, "a list of pages");
     out->pages = out->entry_pages = c->pages; /* no layer slides */
-    out->recent = recent;
     NIB_TRY(find_pages(kv->pages, n, c->pages, err));
-    return coded ? find_pages(kv->recent, KV_WINDOW / KV_BLOCK, recent, err) : NIB_OK;
+    return coded ? find_pages(&kv->recent, 1, &out->recent, err) : NIB_OK;
 }
 
 static void store(const walk *w, const op *o, const kv_view *kv) {
@@ -266,9 +265,8 @@ static void store(const walk *w, const op *o, const kv_view *kv) {
 
 static nib_status attend(const walk *w, const op *o, nib_error *err) {
     const check *c = w->c;
-    uint8_t *recent[KV_WINDOW / KV_BLOCK] = {0};
     kv_view kv;
-    NIB_TRY(open_cache(w, o->u.attn.layer, recent, &kv, err));
+    NIB_TRY(open_cache(w, o->u.attn.layer, &kv, err));
     if (op_stores(o))
         store(w, o, &kv);
     if (c->run.visit.cache_only)
@@ -295,9 +293,8 @@ static nib_status attend(const walk *w, const op *o, nib_error *err) {
 }
 
 static nib_status choose(const walk *w, const op *o, nib_error *err) {
-    uint8_t *recent[KV_WINDOW / KV_BLOCK] = {0};
     kv_view kv;
-    NIB_TRY(open_cache(w, o->u.select.layer, recent, &kv, err));
+    NIB_TRY(open_cache(w, o->u.select.layer, &kv, err));
     entries_store(&kv, true, w->position, at(w, o->in2));
     if (!w->c->run.visit.cache_only)
         entries_select(&kv, o, w->position, at(w, o->in), at(w, o->in3), w->c->scratch, at(w, o->out));

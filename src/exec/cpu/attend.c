@@ -15,15 +15,27 @@ typedef struct part {
     int64_t position;   /* of the first row */
 } part;
 
-/* Gives the cell's rows of segment *i, or of the next segment that has some: at most `max` of them from row
- * `from` on. false: there are no more. */
-static bool next_part(const job *j, const op *o, int *i, int64_t from, int64_t max, part *out) {
+/* The rows that are computed together: of each sequence of the cell those from row `from` on, at most `max`;
+ * with `aligned` they are counted from the multiple of KV_BLOCK before its first position. */
+typedef struct stride {
+    int64_t from, max;
+    bool aligned;
+} stride;
+
+static stride all_rows(const job *j) {
+    return (stride){0, j->cell->n_row, false};
+}
+
+/* Gives these rows of segment *i, or of the next segment that has some. false: there are no more. */
+static bool next_part(const job *j, const op *o, int *i, stride rows, part *out) {
     const exec_cell *c = j->cell;
     const int64_t begin = c->row + (j->kv ? j->kv_first : 0), end = c->row + (j->kv ? j->kv_end : c->n_row);
     for (; *i < c->n_segment; ++*i) {
         const segment *s = &c->segments[*i];
-        const int64_t first = NUM_MAX(s->row, begin) + from;
-        const int64_t n = NUM_MIN(NUM_MIN(s->row + s->n_row, end) - first, max);
+        const int64_t first_of = NUM_MAX(s->row, begin), position = s->position + first_of - s->row;
+        const int64_t at = first_of + rows.from - (rows.aligned ? position % KV_BLOCK : 0);
+        const int64_t first = NUM_MAX(at, first_of);
+        const int64_t n = NUM_MIN(NUM_MIN(s->row + s->n_row, end), at + rows.max) - first;
         if (n <= 0)
             continue;
         const int layer = o->kind == OP_SELECT ? o->u.select.layer : o->u.attn.layer;
@@ -35,24 +47,25 @@ static bool next_part(const job *j, const op *o, int *i, int64_t from, int64_t m
     return false;
 }
 
-/* The rows that are computed together: at most `max` of each sequence of the cell, from row `from` on. */
-typedef struct stride {
-    int64_t from, max;
-} stride;
+static int64_t count_rows(const worker *w, const op *o, stride rows) {
+    int64_t n = 0;
+    part p;
+    for (int i = 0; next_part(w->j, o, &i, rows, &p);)
+        n += p.n_row;
+    return n;
+}
 
 static void store_kv(worker *w, const op *o, stride rows) {
     const exec_cell *c = w->j->cell;
     const kernel_table *k = w->j->e->kernels;
-    const int64_t width = o->u.attn.n_kv_head * o->u.attn.d_head;
+    const int64_t width = o->u.attn.n_kv_head * o->u.attn.d_head, n = count_rows(w, o, rows);
     /* with fewer rows, other threads may have written parts of some rows */
-    const int64_t split = rows.max >= c->n_row ? SPLIT_ROWS : SPLIT_OTHER;
-    int64_t r0, r1, n = 0, at = 0;
+    const int64_t split = n == c->n_row ? SPLIT_ROWS : SPLIT_OTHER;
+    int64_t r0, r1, at = 0;
     part p;
     worker_enter(w, (access[]){{o->in2, split, false}, {o->in3, split, false}, {RES_KV, split, true}}, 3);
-    for (int i = 0; next_part(w->j, o, &i, rows.from, rows.max, &p);)
-        n += p.n_row;
     pool_split(n, 1, w->thread, w->n_thread, &r0, &r1);
-    for (int i = 0; next_part(w->j, o, &i, rows.from, rows.max, &p); at += p.n_row)
+    for (int i = 0; next_part(w->j, o, &i, rows, &p); at += p.n_row)
         for (int64_t r = NUM_MAX(r0 - at, 0); r < NUM_MIN(r1 - at, p.n_row); r++) {
             k->kv_store(p.kv, false, p.position + r, worker_at(w, o->in2, p.row + r, width));
             if (!o->u.attn.shared)
@@ -62,28 +75,27 @@ static void store_kv(worker *w, const op *o, stride rows) {
         }
 }
 
-/* The number of blocks whose last position is one of these rows. They are packed to codes, which later rows
- * read, also those of this cell. */
-static int64_t blocks_filled(const part *p) {
-    return kv_is_coded(p->kv->type) ? (p->position + p->n_row) / KV_BLOCK - p->position / KV_BLOCK : 0;
+/* Whether a block's last position is one of these rows. It is packed to codes, which later rows read, also
+ * those of this cell. */
+static bool fills_block(const part *p) {
+    return kv_is_coded(p->kv->type) && (p->position + p->n_row) % KV_BLOCK == 0;
 }
 
 static void pack_kv(worker *w, const op *o, stride rows) {
     int64_t at = 0; /* counts a head's keys or values of a block, over all sequences */
     part p;
-    for (int i = 0; next_part(w->j, o, &i, rows.from, rows.max, &p);)
-        at += blocks_filled(&p);
+    for (int i = 0; next_part(w->j, o, &i, rows, &p);)
+        at += fills_block(&p);
     if (at == 0)
         return;
     worker_enter(w, (access[]){{RES_KV, SPLIT_OTHER, true}}, 1);
     at = 0;
-    for (int i = 0; next_part(w->j, o, &i, rows.from, rows.max, &p);) {
+    for (int i = 0; next_part(w->j, o, &i, rows, &p);) {
         const int64_t kinds = p.kv->shared ? 1 : 2; /* keys, and values */
-        const int64_t each = p.kv->n_kv_head * kinds, n = blocks_filled(&p) * each;
+        const int64_t n = fills_block(&p) ? p.kv->n_kv_head * kinds : 0;
         for (int64_t k = 0; k < n; k++)
             if ((at + k) % w->n_thread == w->thread)
-                w->j->e->kernels->kv_pack(p.kv, k % kinds, k / kinds % p.kv->n_kv_head,
-                                          p.position / KV_BLOCK + k / each);
+                w->j->e->kernels->kv_pack(p.kv, k % kinds, k / kinds, p.position / KV_BLOCK);
         at += n;
     }
 }
@@ -226,21 +238,13 @@ static void attend_items(worker *w, const op *o, attend_args *a, const part *aft
 
 /* ---- compressed attention: threads share rows, and the heads of few rows ---- */
 
-static int64_t count_rows(const worker *w, const op *o, stride rows) {
-    int64_t n = 0;
-    part p;
-    for (int i = 0; next_part(w->j, o, &i, rows.from, rows.max, &p);)
-        n += p.n_row;
-    return n;
-}
-
 static void attend_entries(worker *w, const op *o, stride rows) {
     const int64_t n_head = o->u.attn.n_head;
     const int64_t unit = count_rows(w, o, rows) < w->n_thread ? num_div_up(n_head, w->n_thread) : n_head;
     const int64_t each = num_div_up(n_head, unit); /* items of a row */
     int64_t at = 0;                                /* items of earlier sequences */
     part p;
-    for (int i = 0; next_part(w->j, o, &i, rows.from, rows.max, &p); at += p.n_row * each) {
+    for (int i = 0; next_part(w->j, o, &i, rows, &p); at += p.n_row * each) {
         const attend_args a = args_of(w, o, &p);
         for (int64_t k = 0; k < p.n_row * each && !job_is_dropped(w->j); k++) {
             const int64_t r = k / each, h0 = k % each * unit;
@@ -258,7 +262,7 @@ void run_select(worker *w, const op *o) {
     int64_t at = 0;
     part p;
     worker_enter(w, (access[]){{o->in2, SPLIT_OTHER, false}, {RES_KV, SPLIT_OTHER, true}}, 2);
-    for (int i = 0; w->thread == 0 && next_part(w->j, o, &i, 0, c->n_row, &p);)
+    for (int i = 0; w->thread == 0 && next_part(w->j, o, &i, all_rows(w->j), &p);)
         for (int64_t r = 0; r < p.n_row; r++)
             entries_store(p.kv, true, p.position + r, worker_at(w, o->in2, p.row + r, d));
     worker_enter(w,
@@ -267,7 +271,7 @@ void run_select(worker *w, const op *o) {
                             {o->in3, SPLIT_OTHER, false},
                             {o->out, SPLIT_OTHER, true}},
                  4);
-    for (int i = 0; !c->cache_only && next_part(w->j, o, &i, 0, c->n_row, &p); at += p.n_row)
+    for (int i = 0; !c->cache_only && next_part(w->j, o, &i, all_rows(w->j), &p); at += p.n_row)
         for (int64_t r = 0; r < p.n_row && !job_is_dropped(w->j); r++)
             if ((at + r) % w->n_thread == w->thread)
                 entries_select(p.kv, o, p.position + r, worker_at(w, o->in, p.row + r, n * d),
@@ -289,12 +293,12 @@ static void attend_rows(worker *w, const op *o, stride rows) {
         attend_entries(w, o, rows);
         return;
     }
-    for (int k = 0; next_part(w->j, o, &k, rows.from, rows.max, &p);)
+    for (int k = 0; next_part(w->j, o, &k, rows, &p);)
         n_part++;
-    bool more = next_part(w->j, o, &i, rows.from, rows.max, &next);
+    bool more = next_part(w->j, o, &i, rows, &next);
     while (more) {
         p = next;
-        more = next_part(w->j, o, &i, rows.from, rows.max, &next);
+        more = next_part(w->j, o, &i, rows, &next);
         attend_args a = args_of(w, o, &p);
         if (n_part > 1 || p.n_row > 2)
             attend_items(w, o, &a, more ? &next : NULL, n_part == 1, &at);
@@ -351,22 +355,21 @@ static void list_prefetches(worker *w, const op *o) {
 
 static bool any_coded(const worker *w, const op *o) {
     part p;
-    for (int i = 0; next_part(w->j, o, &i, 0, w->j->cell->n_row, &p);)
+    for (int i = 0; next_part(w->j, o, &i, all_rows(w->j), &p);)
         if (kv_is_coded(p.kv->type))
             return true;
     return false;
 }
 
-/* A quantized cache has two blocks in f16, so the rows of a sequence are stored and computed at most one
- * block at a time (kernels.h); with a window, KV_ROWS at a time. */
+/* A quantized cache has one block in f16, so the rows of a sequence are stored and computed one block at a
+ * time (kernels.h); with a window, KV_ROWS at a time. */
 void run_attention(worker *w, const op *o) {
     const exec_cell *c = w->j->cell;
-    const int64_t max = any_coded(w, o) ? KV_BLOCK : o->u.attn.window > 0 ? KV_ROWS : c->n_row;
-    for (stride rows = {0, max}; rows.from < c->n_row; rows.from += max) {
-        int i = 0;
-        part p;
-        if (!next_part(w->j, o, &i, rows.from, max, &p))
-            break;
+    stride rows = all_rows(w->j);
+    part p;
+    rows.aligned = any_coded(w, o);
+    rows.max = rows.aligned ? KV_BLOCK : o->u.attn.window > 0 ? KV_ROWS : rows.max;
+    for (int i = 0; next_part(w->j, o, &i, rows, &p); i = 0, rows.from += rows.max) {
         if (op_stores(o)) {
             store_kv(w, o, rows);
             pack_kv(w, o, rows);

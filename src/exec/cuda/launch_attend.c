@@ -42,19 +42,43 @@ static nib_status attend_prompts(const launch_walk *w, const cuda_attend *all, c
     return NIB_OK;
 }
 
+/* The number of rows up to n, from row `first` of the group on, of which those of a sequence are in one block
+ * of positions. */
+static int64_t rows_of_block(const launch_walk *w, int64_t first, int64_t n) {
+    for (int64_t r = 0, more; r < n; r += more) {
+        int64_t row = w->g->row + first + r;
+        const segment *s = visits_segment(w->c->now.pass.segments, w->c->now.pass.n_segment, false, &row);
+        const int64_t left = KV_BLOCK - (s->position + row) % KV_BLOCK;
+        more = NUM_MIN(s->n_row - row, n - r);
+        if (left < more)
+            return r + left;
+    }
+    return n;
+}
+
 /* A prompt's keys and values in codes are stored after attention, which reads the launch's rows instead,
- * because the cache has memory for the newest positions only. */
-static nib_status attend_all(const launch_walk *w, const op *o, const cuda_attend *a, int64_t first,
+ * because the cache has memory for the newest block only. Few rows are stored, and then attend, one block of
+ * each sequence at a time. */
+static nib_status attend_all(const launch_walk *w, const op *o, const cuda_attend *all, int64_t first,
                              nib_error *err) {
-    const bool stores = op_stores(o) && (a->stored || w->c->now.run.visit.cache_only),
-               coded = a->kv.code_bits > 0;
-    if (stores && coded)
-        NIB_TRY(add(w, LAUNCH_PACK, o, a, err));
-    if (stores && (!coded || !w->c->now.wide || w->c->now.run.visit.cache_only))
-        NIB_TRY(add(w, LAUNCH_STORE, o, a, err));
-    if (w->c->now.run.visit.cache_only)
-        return NIB_OK;
-    return w->c->now.wide ? attend_prompts(w, a, o, first, err) : add(w, LAUNCH_ATTEND, o, a, err);
+    const bool cache_only = w->c->now.run.visit.cache_only, coded = all->kv.code_bits > 0;
+    const bool stores = op_stores(o) && (all->stored || cache_only);
+    if (w->c->now.wide && !cache_only) {
+        if (stores)
+            NIB_TRY(add(w, coded ? LAUNCH_PACK : LAUNCH_STORE, o, all, err));
+        return attend_prompts(w, all, o, first, err);
+    }
+    for (int64_t r = 0, n; r < all->n_row; r += n) {
+        n = coded && !cache_only ? rows_of_block(w, first + r, all->n_row - r) : all->n_row;
+        const cuda_attend a = rows_of(all, r, n);
+        if (stores && coded)
+            NIB_TRY(add(w, LAUNCH_PACK, o, &a, err));
+        if (stores)
+            NIB_TRY(add(w, LAUNCH_STORE, o, &a, err));
+        if (!cache_only)
+            NIB_TRY(add(w, LAUNCH_ATTEND, o, &a, err));
+    }
+    return NIB_OK;
 }
 
 /* Attention of a layer with a window in a pass that reuses parts: rows are stored only when what they

@@ -207,7 +207,7 @@ static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, hom
     if (is_coded)
         NIB_TRY(kv_paging_size(&sizes, c->setup.layout, kv_formats_newest(c->setup.kv), false, err));
     q->newest = is_coded ? sizes.page_bytes : 0;
-    q->n_table = q->session / NUM_MAX(KV_WINDOW / KV_BLOCK * q->newest + 2 * model_state_bytes(m), 1);
+    q->n_table = q->session / NUM_MAX(q->newest + 2 * model_state_bytes(m), 1);
     q->n_page_each = (uint64_t)num_div_up(c->setup.n_ctx, KV_BLOCK);
     q->blocks = mem_calloc((size_t)n_block, sizeof *q->blocks);
     if (!q->blocks)

@@ -166,7 +166,7 @@ static void attention(const cuda *c, const cuda_attend *a, bool prompt, nib_span
 /* With codes, only the newest positions are stored, as halves. */
 static void store(const cuda_attend *a, nib_span *out) {
     const int64_t width = halves_of(&a->kv) * a->kv.n_kv_head * a->kv.d_head;
-    const int64_t n = a->kv.code_bits ? NUM_MIN(a->n_row, (int64_t)KV_WINDOW) : a->n_row;
+    const int64_t n = a->kv.code_bits ? NUM_MIN(a->n_row, (int64_t)KV_BLOCK) : a->n_row;
     out->bytes = (double)(n * width * (FLOAT + HALF));
     out->at_least = a->kv.code_bits > 0;
 }

@@ -304,14 +304,14 @@ static bool is_coded(const cuda *c) {
 uint8_t *gpu_workspace_origin(const cuda *c) {
     const kv_table *kv = c->now.pass.segments->kv;
     return kv->state.at  ? kv_table_states(kv)
-           : is_coded(c) ? kv->recent_at[0]
+           : is_coded(c) ? kv->newest.at
            : kv->at[0]   ? kv->at[0]
                          : kv->part_at[kv->n_part - 1]; /* all layers have windows */
 }
 
-/* With codes: the number of pages of newest positions, which are listed before the others (cuda_kv). */
+/* With codes: the page of the newest block, which is listed before the others (cuda_kv). */
 static int64_t newest_of(const cuda *c) {
-    return is_coded(c) ? KV_WINDOW / KV_BLOCK : 0;
+    return is_coded(c);
 }
 
 /* The lists of each segment: its pages; with windows its parts too. */
@@ -322,8 +322,8 @@ static int lists_of(const cuda *c) {
 /* Lists pages or parts at `at` of a segment, of which [first, end) are read. */
 static nib_status list_each(const cuda *c, const segment *s, uint8_t *const *at, int64_t first, int64_t end,
                             int32_t **list, nib_error *err) {
-    for (int64_t p = 0; p < newest_of(c); p++)
-        NIB_TRY(number_of(c, s->kv->recent_at[p], (*list)++, err));
+    if (is_coded(c))
+        NIB_TRY(number_of(c, s->kv->newest.at, (*list)++, err));
     for (int64_t p = 0; p < pages_of_segment(s); p++)
         NIB_TRY(number_of(c, p >= first && p < end && at[p] ? at[p] : c->now.origin, (*list)++, err));
     return NIB_OK;

@@ -78,8 +78,8 @@ __host__ __device__ __forceinline__ int head_bytes(int bits, int d) {
     const int d_pad = (d + 31) / 32 * 32;
     return bits == 16 ? CUDA_PAGE * d * 2 : d_pad * CUDA_PAGE * bits / 8 + 8 * d_pad;
 }
-/* The address of a head in a page of the row's sequence, and (recent_at) in a page of its newest
- * positions. */
+/* The address of a head in a page of the row's sequence, and (recent_at) in the page of its newest block, if
+ * the cache has codes. */
 __device__ __forceinline__ const uint8_t *page_at(const cuda_attend &a, const void *base, int bits,
                                                   const int32_t *pages, int page, int head) {
     return (const uint8_t *)base + ((int64_t)pages[page] * a.kv.page) * 2 +
@@ -89,8 +89,7 @@ __device__ __forceinline__ const __half *recent_at(const cuda_attend &a, bool is
                                                    int page, int head) {
     if (a.kv.code_bits == 0)
         return (const __half *)page_at(a, is_value ? a.kv.v : a.kv.k, 16, pages, page, head);
-    return (const __half *)page_at(a, is_value ? a.kv.recent_v : a.kv.recent_k, 16, pages - 2, page % 2,
-                                   head);
+    return (const __half *)page_at(a, is_value ? a.kv.recent_v : a.kv.recent_k, 16, pages, -1, head);
 }
 
 /* Loads that the compiler does not move. It would move others to their first use. */

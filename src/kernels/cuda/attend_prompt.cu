@@ -8,7 +8,7 @@
  *
  * Pages of codes are converted to halves when they are loaded into shared memory. A block then has rows of
  * one page. The keys and values of that page come from the launch's rows, and older ones from the page of
- * newest positions. */
+ * the newest block. */
 #include "kernels/cuda/attend_prompt.cuh"
 #include "kernels/cuda/attend_rows.cuh"
 #include "kernels/cuda/launch.cuh"

@@ -73,7 +73,7 @@ __device__ __forceinline__ uint4 eight_finish(const cuda_attend &a, bool is_valu
 
 /* Gathers the keys or values of one head in the block of positions from `position` on, which row `first` of
  * the launch would have (it may be negative): from the launch's rows up to `last`, and older ones from the
- * page of newest positions. Positions after `last` become zeros. Calls put(position in the block, u, halves
+ * page of the newest block. Positions after `last` become zeros. Calls put(position in the block, u, halves
  * [8 u, 8 u + 8)), by `n_thread` threads. The loads of UNITS calls are in flight together. D: width of heads;
  * 0: any. ALONE: the launch has rows of one sequence. */
 template <int D, int UNITS, bool ALONE, class Put>

@@ -14,8 +14,8 @@
  * nothing does not change its sums, so its bits do not depend on the other rows.
  *
  * Pages of codes are converted to halves when they are loaded into shared memory. Then the queries of a block
- * have positions in one page, whose keys come from the launch's rows (in prompts) and from the page of newest
- * positions. */
+ * have positions in one page, whose keys come from the launch's rows (in prompts) and from the page of the
+ * newest block. */
 #include "kernels/cuda/attend.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
@@ -160,7 +160,7 @@ __device__ __forceinline__ void codes_load(const shared_job &j, const piece_rang
 }
 
 /* Loads positions of the page that a prompt's rows end in: from the launch's rows, and older ones from the
- * page of newest positions. */
+ * page of the newest block. */
 template <class S>
 __device__ __forceinline__ void rows_load(const shared_job &j, const piece_range &r, int base, __half *to) {
     const int d = (int)j.a.kv.d_head;

@@ -6,10 +6,10 @@
 
 enum { STORE_THREADS = 128, PACK_THREADS = 256, MAX_HEAD = 256 };
 
-/* Whether the launch also has rows two blocks later in the same sequence, which are stored at this row's
- * address. */
+/* Whether the launch also has rows of the next block of the same sequence, which are stored in the same
+ * page. */
 __device__ __forceinline__ bool is_overtaken(const cuda_attend &a, int row, int position) {
-    const int64_t then = row + 2 * CUDA_PAGE - position % CUDA_PAGE;
+    const int64_t then = row + CUDA_PAGE - position % CUDA_PAGE;
     return a.kv.code_bits && then < a.n_row && a.first_page[then] == a.first_page[row];
 }
 

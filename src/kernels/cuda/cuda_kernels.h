@@ -122,23 +122,24 @@ typedef struct cuda_linear {
  *     keys    [n_kv_head] of codes [CUDA_PAGE][d_pad], then scales [2][d_pad] and minima [2][d_pad] in halves
  *     values  [n_kv_head] of codes [2][d_pad][32 positions], then scales [d_pad / 32][CUDA_PAGE] and minima
  *
- * With 4 bits, code i of eight is at bit i / 2 * 4 + i % 2 * 16 of a dword. The newest positions are halves,
- * as above, in pages of recent_k and recent_v. The two entries of `pages` before the first one of a sequence
- * have the numbers of these pages: block b of the sequence is in entry b % 2 - 2. */
+ * With 4 bits, code i of eight is at bit i / 2 * 4 + i % 2 * 16 of a dword. The newest block is halves, as
+ * above, in a page of recent_k and recent_v. The entry of `pages` before the first one of a sequence has the
+ * number of this page. */
 typedef struct cuda_kv {
     void *k, *v; /* v NULL: the keys of one head are the values of all, and the cache has them once. Then q
                     and k are not rotated, and `attend` needs `stored` and leaves no codes */
     int64_t n_kv_head, d_head; /* d_head: a multiple of 8, at most 256; v NULL: at most CUDA_MAX_SHARED */
     int64_t page;              /* halves from one page to the next */
-    void *recent_k, *recent_v; /* with codes: the newest positions */
+    void *recent_k, *recent_v; /* with codes: the newest block */
     int code_bits;             /* 8 or 4; 0: halves */
 } cuda_kv;
 
 /* Attention of one token of each of n_row sequences: rotates q and k, stores k and v at the row's position,
  * attends. If `store` has stored the rows before, they may belong to one sequence. With codes, a row sees its
- * own block of CUDA_PAGE positions in halves and earlier blocks in codes. A launch that stores the last
- * position of a block also packs the block. k NULL: the cache has the row's own position too, because an
- * earlier layer has stored it (not with codes, and `stored` is true). */
+ * own block of CUDA_PAGE positions in halves and earlier blocks in codes, and the rows of a sequence are in
+ * one block; a launch that stores the last position of a block also packs the block. k NULL: the cache has
+ * the row's own position too, because an earlier layer has stored it (not with codes, and `stored` is
+ * true). */
 typedef struct cuda_attend {
     cuda_kv kv;
     const float *q, *k, *v; /* [n_row, ld], before the rotation; rows of k and v are 16-byte aligned */
@@ -611,7 +612,7 @@ typedef struct cuda_kernels {
      * no codes. A row's bits do not depend on the others, but are not those of `attend`. Needs sm_80. */
     int (*attend_prompt)(const cuda_attend *a, cuda_stream s);
     /* Rotates the keys of n_row rows and stores keys and values; q, scratch and out are unused. With codes,
-     * stores a sequence's last two blocks in the pages of the newest positions. */
+     * stores a sequence's last block in the page of the newest one. */
     int (*store)(const cuda_attend *a, cuda_stream s);
     /* With codes: packs the blocks that end with one of the rows. Call it before `store`, which may overwrite
      * older positions that it reads; `attend_prompt` is called between the two. */

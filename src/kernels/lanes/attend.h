@@ -36,7 +36,7 @@ static void attend_span(attend_group *g, int64_t lo, int64_t hi, int64_t own) {
     for (int64_t d = 0; d < g->n_pair * g->d_pad; d += LANES)
         v_store(g->out + d, v_zero());
     if (kv_is_coded(g->kv.type) && hi > own)
-        g->then = kv_block_at(&recent, false, g->kv_head, kv_recent_block(own / KV_BLOCK));
+        g->then = kv_block_at(&recent, false, g->kv_head, 0);
     switch (g->kv.type) {
     case TYPE_F16: attend_blocks_f16(g, lo, hi); return;
     case TYPE_KV8: attend_blocks_8(g, lo, NUM_MIN(hi, own)); break;

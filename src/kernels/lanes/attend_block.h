@@ -134,7 +134,7 @@ LANES_INLINE bool attend_is_tight(int np, int nv) {
 /* A head's keys or values of the block at p0. */
 static const void *block_at(const attend_group *g, bool is_value, int64_t p0) {
     const int64_t page = p0 / KV_BLOCK;
-    return kv_block_at(&g->kv, is_value, g->kv_head, g->is_recent ? kv_recent_block(page) : page);
+    return kv_block_at(&g->kv, is_value, g->kv_head, g->is_recent ? 0 : page);
 }
 
 /* Bytes of halves or codes, with their scales, that a vector of 16 has in the mean. */

@@ -55,7 +55,7 @@ static void op_kv_store(const kv_view *kv, bool is_value, int64_t position, cons
     if (kv_is_coded(kv->type)) {
         recent = kv_recent(kv);
         kv = &recent;
-        page = kv_recent_block(page);
+        page = 0;
     }
     for (int64_t h = 0; h < kv->n_kv_head; h++, row += kv->d_head) {
         uint8_t *to = kv_block_at(kv, is_value, h, page);

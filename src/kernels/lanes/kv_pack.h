@@ -76,8 +76,7 @@ static void kv_pack_channels(const kv_view *kv, const uint16_t *from, int64_t po
 
 static void op_kv_pack(const kv_view *kv, bool is_value, int64_t head, int64_t block) {
     const kv_view recent = kv_recent(kv);
-    const uint16_t *from =
-        (const uint16_t *)(const void *)kv_block_at(&recent, is_value, head, kv_recent_block(block));
+    const uint16_t *from = (const uint16_t *)(const void *)kv_block_at(&recent, is_value, head, 0);
     uint8_t *to = kv_block_at(kv, is_value, head, block);
     if (!is_value) {
         for (int64_t d = 0; d < kv->d_head; d++)
