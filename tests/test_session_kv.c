@@ -106,7 +106,7 @@ static void long_rows_by_any_threads(void **state) {
 static void cells_of_any_size(void **state) {
     (void)state;
     const char *path = tiny_model("small.gguf", &small);
-    static const int64_t cells[] = {64, 65, 128, 200, 256};
+    static const int64_t cells[] = {64, 8, 65, 128, 200, 256};
     int32_t tokens[N_TOKEN];
     logits_tokens(tokens, N_TOKEN, 300, 1);
     for (size_t k = 0; k < NUM_COUNT(kinds); k++) {
@@ -116,6 +116,7 @@ static void cells_of_any_size(void **state) {
             const backend_rows rows = {256, cells[i], 16, 0};
             backend *by = engine_parts_of(e).step->backend;
             assert_int_equal(by->kind->reserve(by, &rows, NULL), NIB_OK);
+            assert_int_equal(by->rows.n_head, NUM_MIN(cells[i], 16)); /* quantized as a cell's rows are */
             logits_rows got = logits_of(e, tokens, N_TOKEN);
             if (i == 0) {
                 want = got;

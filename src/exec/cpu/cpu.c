@@ -65,12 +65,17 @@ static workspace_use use_of(const backend_setup *s) {
                            .coded = kv_formats_any_coded(s->kv)};
 }
 
+/* Rows that go through the head together: they are quantized as a cell's are. */
+static int64_t head_rows(const backend_rows *rows) {
+    return NUM_MIN(rows->n_head, rows->n_cell);
+}
+
 static uint64_t cpu_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,
                               uint64_t *touched) {
     workspace_use use = use_of(s);
     use.n_row = n_row;
-    const uint64_t bytes = workspace_bytes(s->layout, s->n_thread, rows->n_pass, rows->n_cell, rows->n_head,
-                                           &use, touched),
+    const uint64_t bytes = workspace_bytes(s->layout, s->n_thread, rows->n_pass, rows->n_cell,
+                                           head_rows(rows), &use, touched),
                    staged = from_disk_bytes(s);
     if (touched)
         *touched += staged;
@@ -82,8 +87,9 @@ static nib_status cpu_reserve(backend *b, const backend_rows *rows, nib_error *e
     const backend_setup *s = &c->setup;
     workspace_close(&c->ws);
     NIB_TRY(workspace_open(&c->ws, s->layout, b->device, s->ledger, s->n_thread, rows->n_pass, rows->n_cell,
-                           rows->n_head, use_of(s), err));
+                           head_rows(rows), use_of(s), err));
     b->rows = *rows;
+    b->rows.n_head = head_rows(rows);
     return from_disk_open(&c->on_disk, s, err);
 }
 
