@@ -9,7 +9,7 @@
  * which another engine has filled. VRAM is a cap in MiB. The answers are compared. */
 #include "base/num.h"
 #include "base/thread.h"
-#include "nib.h"
+#include "nib_batch.h"
 
 #include <stdio.h>
 #include <stdlib.h>

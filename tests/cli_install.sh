@@ -16,7 +16,7 @@ fi
 unset MAKEFLAGS MFLAGS MAKELEVEL
 check "make install" make -s install BUILD="$build" DESTDIR="$tmp/root" PREFIX=/opt/nibble
 root=$tmp/root/opt/nibble
-for file in bin/nibble lib/libnibble.a lib/libnibble.so include/nib.h include/nib_tools.h lib/pkgconfig/nibble.pc \
+for file in bin/nibble lib/libnibble.a lib/libnibble.so include/nib.h include/nib_batch.h include/nib_tools.h lib/pkgconfig/nibble.pc \
     share/man/man1/nibble.1 share/bash-completion/completions/nibble share/zsh/site-functions/_nibble; do
     check "$file" test -s "$root/$file"
 done

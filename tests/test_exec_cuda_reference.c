@@ -1,10 +1,9 @@
 /* The cuda back end on the processor's kernels instead of a GPU (support/fakecuda.h): tests everything around
  * the kernels, on every machine. Logits have the bits of the check back end, for the architectures whose ops
- * it has, formats, precisions, passes of any number of rows of prompts and of generated ones, batches with
- * common prefixes, weights from disk; models that it cannot compute are refused by name. */
+ * it has, formats, precisions, passes of any number of rows of prompts and of generated ones, weights from
+ * disk; models that it cannot compute are refused by name. */
 #include "base/mem.h"
 #include "kernels/cuda_load.h"
-#include "support/answers.h"
 #include "support/archs.h"
 #include "support/engine.h"
 #include "support/fakecuda.h"
@@ -358,61 +357,6 @@ static void from_disk(void **state) {
 
 /* ---- batches ---- */
 
-enum { N_REQUEST = 7, N_ANSWER = 12 };
-
-static void answers_by(const char *name, const char *path, nib_kv_type kv, int32_t (*out)[N_ANSWER]) {
-    nib_engine_options o = engine_usual();
-    nib_batch *b = NULL;
-    nib_error err = {0};
-    int64_t id;
-    nib_result r = {0};
-    o.backend = name;
-    o.kv_type = kv;
-    cuda_load_with(fake_cuda(MEMORY, 0, 0));
-    nib_engine *e = engine_must_open(path, &o, NULL);
-    if (nib_batch_open(e, &(nib_batch_options){.n_sequence = 4}, &b, &err))
-        fail_msg("%s", err.message);
-    for (int i = 0; i < N_REQUEST; i++) {
-        int32_t tokens[N_TOKEN];
-        nib_generate_options g;
-        nib_generate_options_init(&g);
-        logits_tokens(tokens, 3 + 20 * i, N_VOCAB,
-                      i % 2); /* every second request begins like the one before */
-        g.prompt = tokens;
-        g.n_prompt = (size_t)(3 + 20 * i);
-        g.n_predict = N_ANSWER;
-        g.ignore_eos = true;
-        g.sampling.temperature = i % 2 ? 1 : 0;
-        g.sampling.seed = 7;
-        assert_int_equal(nib_batch_add(b, &g, &id, &err), NIB_OK);
-    }
-    for (int32_t left = 1; left > 0;)
-        if (nib_batch_step(b, &left, &err))
-            fail_msg("%s", err.message);
-    while (nib_batch_take(b, &id, &r, &err)) {
-        assert_int_equal(r.n_token, N_ANSWER);
-        memcpy(out[id - 1], r.tokens, sizeof out[0]);
-        nib_result_clear(&r);
-    }
-    nib_batch_close(b);
-    nib_engine_close(e);
-    fake_is_idle();
-}
-
-static void batches(void **state) {
-    (void)state;
-    const char *path = tiny_model("batch.gguf", &small);
-    for (nib_kv_type kv = NIB_KV_F16; kv <= NIB_KV_4; kv++) {
-        int32_t check[N_REQUEST][N_ANSWER] = {{0}}, cuda[N_REQUEST][N_ANSWER] = {{0}};
-        if (kv == NIB_KV_F32)
-            continue;
-        answers_by("check", path, kv, check);
-        answers_by("cuda", path, kv, cuda);
-        assert_memory_equal(check, cuda, sizeof check);
-        assert_int_not_equal(cuda[0][0], cuda[0][1]);
-    }
-}
-
 /* ---- what is refused ---- */
 
 static nib_status open_cuda(const char *path, nib_engine_options o, size_t memory, nib_error *err) {
@@ -658,58 +602,6 @@ static void auto_finds_it(void **state) {
     fake_is_idle();
 }
 
-/* The device finds the logits that answers are sampled from: the same tokens, in a session and in a batch.
- * All logits are copied if an answer needs all. */
-static void the_best_come(void **state) {
-    (void)state;
-    static const nib_sampling how[] = {
-        {.temperature = 0, .top_p = 1, .repeat_penalty = 1},
-        {.temperature = 1, .top_k = 12, .top_p = 0.9f, .min_p = 0.01f, .repeat_penalty = 1, .seed = 5},
-        {.temperature = 1, .top_p = 1, .repeat_penalty = 1, .seed = 5}};
-    const char *path = tiny_model("best.gguf", &small);
-    for (size_t c = 0; c < sizeof how / sizeof *how; c++) {
-        nib_result found[2];
-        for (int i = 0; i < 2; i++) {
-            nib_engine_options o = engine_usual();
-            nib_error err;
-            o.kv_type = NIB_KV_F16;
-            o.backend = i ? "cuda" : "check";
-            cuda_load_with(fake_cuda(MEMORY, 0, 0));
-            if (engine_life(path, &o, &how[c], 20, &found[i], &err))
-                fail_msg("%s", err.message);
-            if (i)
-                assert_int_equal(fake_cuda_sampled(), c < 2 ? 20 : 0);
-            fake_is_idle();
-        }
-        assert_int_equal(found[0].n_token, 20);
-        assert_int_equal(found[1].n_token, 20);
-        assert_memory_equal(found[0].tokens, found[1].tokens, 20 * sizeof(int32_t));
-        nib_result_clear(&found[0]), nib_result_clear(&found[1]);
-    }
-}
-
-/* The device applies penalties and biases: the tokens are those of the check back end, which returns all
- * logits. */
-static void changes_are_the_devices(void **state) {
-    (void)state;
-    const char *path = tiny_model("changes.gguf", &small);
-    for (int together = 0; together < 2; together++) {
-        int32_t check[ANSWERS][ANSWER_TOKENS], cuda[ANSWERS][ANSWER_TOKENS];
-        for (int i = 0; i < 3; i++) {
-            nib_engine_options o = engine_usual();
-            o.kv_type = NIB_KV_F16;
-            o.backend = i ? "cuda" : "check";
-            cuda_load_with(fake_cuda(MEMORY, 0, 0));
-            nib_engine *e = engine_must_open(path, &o, NULL);
-            answers_of(e, together, i == 2, i ? cuda : check);
-            nib_engine_close(e);
-            fake_is_idle();
-            assert_int_equal(fake_cuda_sampled() > 0, i == 1);
-            assert_memory_equal(check, i ? cuda : check, sizeof check);
-        }
-    }
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embeddings),
@@ -723,7 +615,6 @@ int main(void) {
         cmocka_unit_test(mixtures),
         cmocka_unit_test(folders),
         cmocka_unit_test(from_disk),
-        cmocka_unit_test(batches),
         cmocka_unit_test(what_it_cannot_do_is_named),
         cmocka_unit_test(caps_are_kept),
         cmocka_unit_test(blocks_are_streamed_when_not_all_fit),
@@ -731,8 +622,6 @@ int main(void) {
         cmocka_unit_test(codes_of_rows_are_left),
         cmocka_unit_test(prompts_are_wide),
         cmocka_unit_test(auto_finds_it),
-        cmocka_unit_test(the_best_come),
-        cmocka_unit_test(changes_are_the_devices),
         cmocka_unit_test(tokens_are_replayed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

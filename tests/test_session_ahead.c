@@ -113,6 +113,24 @@ static void its_logits_are_right(void **state) {
     }
 }
 
+/* It is no model: nothing answers with it, and it has no other ranks. */
+static void it_is_not_a_model(void **state) {
+    (void)state;
+    nib_engine *head = open_head(fixture, NULL, 2), *e = NULL;
+    nib_session *s;
+    nib_batch *b;
+    nib_error err = {0};
+    assert_int_equal(nib_session_open(head, NULL, &s, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "expected a model, found its head"));
+    assert_int_equal(nib_batch_open(head, NULL, &b, &err), NIB_E_USAGE);
+    nib_engine_close(head);
+    nib_engine_options o = usual(NULL);
+    o.ahead = true;
+    o.devices = "cpu,cpu";
+    assert_int_equal(nib_engine_open(fixture, &o, &e, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "head that predicts later tokens"));
+}
+
 /* ---- answers ---- */
 
 static nib_generate_options greedy(const int32_t *prompt, size_t n_prompt, int n) {
@@ -333,9 +351,13 @@ static void a_file_keeps_it(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(its_logits_are_right),  cmocka_unit_test(it_proposes_what_it_should),
-        cmocka_unit_test(streamed_and_in_parts), cmocka_unit_test(a_conversation_goes_on),
-        cmocka_unit_test(batches_are_the_same),  cmocka_unit_test(on_a_gpu),
+        cmocka_unit_test(its_logits_are_right),
+        cmocka_unit_test(it_is_not_a_model),
+        cmocka_unit_test(it_proposes_what_it_should),
+        cmocka_unit_test(streamed_and_in_parts),
+        cmocka_unit_test(a_conversation_goes_on),
+        cmocka_unit_test(batches_are_the_same),
+        cmocka_unit_test(on_a_gpu),
         cmocka_unit_test(a_file_keeps_it),
     };
     int failed = 0;

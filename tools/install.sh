@@ -12,7 +12,7 @@ zsh_completion=$root/share/zsh/site-functions
 if [ "$1" = --remove ]; then
     rm -f "$bin/nibble" "$lib/libnibble.a" "$lib/libnibble.so" "$lib/libnibble.so.0" "$lib/libnibble-cuda.so" \
         "$lib/pkgconfig/nibble.pc" \
-        "$include/nib.h" "$include/nib_tools.h" "$root/share/nibble/fetch-model.sh" "$man/nibble.1" "$bash_completion/nibble" "$zsh_completion/_nibble"
+        "$include/nib.h" "$include/nib_batch.h" "$include/nib_tools.h" "$root/share/nibble/fetch-model.sh" "$man/nibble.1" "$bash_completion/nibble" "$zsh_completion/_nibble"
     exit 0
 fi
 
@@ -26,7 +26,7 @@ install -m 755 "$build/libnibble.so" "$lib/libnibble.so.0"
 "$strip" --strip-unneeded "$lib/libnibble.so.0"
 ln -sf libnibble.so.0 "$lib/libnibble.so"
 [ ! -f "$build/libnibble-cuda.so" ] || install -m 755 "$build/libnibble-cuda.so" "$lib/libnibble-cuda.so"
-install -m 644 include/nib.h include/nib_tools.h "$include/"
+install -m 644 include/nib.h include/nib_batch.h include/nib_tools.h "$include/"
 install -d "$root/share/nibble"
 install -m 755 tools/fetch-model.sh "$root/share/nibble/fetch-model.sh"
 cat >"$lib/pkgconfig/nibble.pc" <<PC

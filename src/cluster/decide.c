@@ -37,6 +37,7 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
     const char *what = o->plan       ? "plan"
                        : o->planning ? "targets of a plan"
                        : o->residual ? "residuals"
+                       : o->ahead    ? "head that predicts later tokens"
                                      : NULL;
     return what ? nib_fail(err, NIB_E_USAGE, "several devices: expected no %s, which they do not have yet",
                            what)

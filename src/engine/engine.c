@@ -37,6 +37,16 @@ bool engine_has_weights(const nib_engine *e) {
     return e->core.m != NULL;
 }
 
+nib_status engine_check_answers(const nib_engine *e, nib_error *err) {
+    if (!engine_has_weights(e))
+        return nib_fail(err, NIB_E_USAGE, "the engine was opened for its vocabulary only: it has no weights");
+    if (model_is_ahead(e->core.m))
+        return nib_fail(err, NIB_E_USAGE,
+                        "expected a model, found its head that predicts later tokens: it proposes tokens for "
+                        "a session or a batch of its model");
+    return NIB_OK;
+}
+
 engine_parts engine_parts_of(nib_engine *e) {
     engine_parts parts = core_parts(&e->core);
     parts.step = &e->step;

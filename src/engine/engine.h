@@ -23,6 +23,8 @@ bool engine_is_joined(const nib_engine *e);
 
 /* False: the engine was opened for its vocabulary only and has no parts. */
 bool engine_has_weights(const nib_engine *e);
+/* NIB_E_USAGE: the engine cannot answer: it has no weights, or those of a head that predicts later tokens. */
+nib_status engine_check_answers(const nib_engine *e, nib_error *err);
 engine_parts engine_parts_of(nib_engine *e);
 /* Path, container and tokenizer; owned by the engine. */
 const char *engine_path(const nib_engine *e);

@@ -11,7 +11,7 @@
 #ifndef NIB_SERVER_SERVER_H
 #define NIB_SERVER_SERVER_H
 
-#include "nib.h"
+#include "nib_batch.h"
 
 typedef struct server server;
 

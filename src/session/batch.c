@@ -124,8 +124,7 @@ static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error
 
 nib_status nib_batch_open(nib_engine *e, const nib_batch_options *options, nib_batch **out, nib_error *err) {
     static const nib_batch_options usual = {.cache_ram = NIB_AUTO};
-    if (!engine_has_weights(e))
-        return nib_fail(err, NIB_E_USAGE, "the engine was opened for its vocabulary only: it has no weights");
+    NIB_TRY(engine_check_answers(e, err));
     nib_batch *b = mem_calloc(1, sizeof *b);
     if (!b)
         return nib_fail_nomem(err, sizeof *b, "the batch");

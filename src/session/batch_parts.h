@@ -3,6 +3,7 @@
 #define NIB_SESSION_BATCH_PARTS_H
 
 #include "session/driver.h"
+#include "nib_batch.h"
 #include "session/prefill_budget.h"
 #include "session/fairness.h"
 #include "schedule/sweeps.h"

@@ -34,8 +34,7 @@ nib_status nib_session_open(nib_engine *engine, const nib_session_options *optio
     nib_session_options o = {0};
     if (options)
         o = *options;
-    if (!engine_has_weights(engine))
-        return nib_fail(err, NIB_E_USAGE, "the engine was opened for its vocabulary only: it has no weights");
+    NIB_TRY(engine_check_answers(engine, err));
     const engine_parts on = engine_parts_of(engine);
     kv_formats kv = on.kv;
     if (o.n_ctx < 0 || o.n_draft_min < 0 || (o.kv_type != 0 && !engine_kv_formats(engine, o.kv_type, &kv)))

@@ -3,6 +3,7 @@
 #define NIB_TESTS_ENGINE_H
 
 #include "engine/engine.h"
+#include "nib_batch.h"
 
 /* Two threads, passes of 16 rows, no packed file. */
 nib_engine_options engine_usual(void);

@@ -9,6 +9,7 @@
 
 #include "base/num.h"
 #include "base/thread.h"
+#include "nib_batch.h"
 #include "nib_tools.h"
 #include "server/memory.h"
 

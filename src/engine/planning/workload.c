@@ -16,6 +16,7 @@
 #include "base/num.h"
 #include "engine/packed_folder.h"
 #include "engine/sizes.h"
+#include "nib_batch.h"
 #include "plan/flow.h"
 #include "profile/machine.h"
 #include "schedule/sweeps.h"
