@@ -111,6 +111,12 @@ cuda_attend gpu_attention_rows(const gpu_attention *g, int64_t r, int64_t n) {
 }
 
 void gpu_attention_run(const gpu_attention *g, int64_t r, int64_t n, bool as_prompt) {
+    const int64_t in_block = CUDA_PAGE - r % CUDA_PAGE; /* `attend` takes rows of one block of a sequence */
+    if (g->a.kv.code_bits && g->a.stored && !as_prompt && n > in_block) {
+        gpu_attention_run(g, r, in_block, false);
+        gpu_attention_run(g, r + in_block, n - in_block, false);
+        return;
+    }
     const cuda_attend a = gpu_attention_rows(g, r, n);
     const bool later = a.kv.code_bits && as_prompt;
     if (a.kv.code_bits)
