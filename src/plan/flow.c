@@ -51,7 +51,7 @@ static void settle(const flow_case *c, lp_problem p, lp_result *r) {
 static flow_lane busiest(const double *lane) {
     flow_lane best = FLOW_UP;
     for (int l = 0; l < FLOW_N_LANE; l++)
-        best = lane[l] > lane[best] ? (flow_lane)l : best;
+        best = lane[l] > lane[best] * (1 + SAME) ? (flow_lane)l : best;
     return best;
 }
 
