@@ -155,7 +155,7 @@ static void router_of(type_id type, int64_t n_expert, int64_t k, int64_t n_row, 
     float *logits = malloc((size_t)(n_row * n_expert) * sizeof *logits),
           *out = malloc((size_t)(n_row * o.n) * sizeof *out);
     float *normed_there = device_new((size_t)(n_row * k) * sizeof *x), want[2 * ROUTE_MAX_USED];
-    unsigned *none = calloc((size_t)n_row + 1, sizeof *none);
+    unsigned *none = calloc((size_t)cuda_route_ended(n_row), sizeof *none);
     cuda_route a = route_of(&o, device_new((size_t)(n_row * n_expert) * sizeof(float)), NULL, n_row,
                             device_new((size_t)(n_row * o.n) * sizeof(float)), false);
     a.w = w;
@@ -169,7 +169,7 @@ static void router_of(type_id type, int64_t n_expert, int64_t k, int64_t n_row, 
     uint8_t *codes = malloc((size_t)(n_row * code_bytes));
     float *input = malloc((size_t)(n_row * k) * sizeof *input);
     a.codes = !many && k % 64 == 0 ? device_new((size_t)(n_row * code_bytes)) : NULL;
-    a.ended = device_copy(none, ((size_t)n_row + 1) * sizeof *none);
+    a.ended = device_copy(none, (size_t)cuda_route_ended(n_row) * sizeof *none);
     for (int again = 0; again < 2; again++) /* counters are zeros again */
         OK(cuda->route(&a, stream));
     read_back(logits, a.logits, (size_t)(n_row * n_expert) * sizeof *logits);

@@ -163,7 +163,7 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
         c->mem.expert_wide = c->k->has_wide() ? take(base, &at, 1, (uint64_t)s.wide) : NULL;
         c->mem.expert_rows = take(base, &at, c->mem.max_rows, (uint64_t)s.rows);
         c->mem.expert_codes = take(base, &at, 1, (uint64_t)s.codes);
-        c->mem.routes_ended = take(base, &at, c->mem.max_rows + 1, sizeof *c->mem.routes_ended);
+        c->mem.routes_ended = take(base, &at, cuda_route_ended(c->mem.max_rows), sizeof *c->mem.routes_ended);
         c->mem.expert_scratch = take(base, &at, 1, (uint64_t)s.experts);
     }
     c->mem.best = take(base, &at, rows->n_head * CUDA_MAX_TOP * 2, sizeof *c->mem.best);
@@ -251,11 +251,11 @@ nib_status gpu_workspace_open(cuda *c, const backend_rows *rows, nib_error *err)
         c->k->fill(c->mem.best_scratch, 0, (size_t)c->k->sample_scratch(rows->n_head), c->stream),
         "memory for logits", err));
     if (c->mem.routes_ended)
-        NIB_TRY(
-            device_cuda_ok(c->base.device,
-                           c->k->fill(c->mem.routes_ended, 0,
-                                      (size_t)(c->mem.max_rows + 1) * sizeof *c->mem.routes_ended, c->stream),
-                           "memory for routers", err));
+        NIB_TRY(device_cuda_ok(
+            c->base.device,
+            c->k->fill(c->mem.routes_ended, 0,
+                       (size_t)cuda_route_ended(c->mem.max_rows) * sizeof *c->mem.routes_ended, c->stream),
+            "memory for routers", err));
     if (c->mem.short_scratch)
         NIB_TRY(device_cuda_ok(c->base.device,
                                c->k->fill(c->mem.short_scratch, 0, CUDA_SHORT_HEAD, c->stream),

@@ -343,7 +343,7 @@ typedef struct cuda_sparse {
  * place) each expert has. `route` writes it and `experts` reads it. A tile is up to CUDA_EXPERT_FEW pairs of
  * one expert, or half as many if their activations have 16 bits. For many rows there is a second list, whose
  * tiles have up to CUDA_EXPERT_WIDE pairs, and whose experts begin at multiples of WIDE's images. */
-enum { CUDA_EXPERT_FEW = 8, CUDA_EXPERT_WIDE = 128, CUDA_EXPERT_ALIGN = 64 };
+enum { CUDA_EXPERT_FEW = 8, CUDA_EXPERT_WIDE = 256, CUDA_EXPERT_ALIGN = 64 };
 typedef struct cuda_expert_tile {
     int32_t expert, first, n, none; /* its pairs are those from `first` of the list on */
 } cuda_expert_tile;
@@ -370,6 +370,10 @@ static inline cuda_expert_list cuda_expert_wide_of(int64_t n_pair, int64_t n_exp
     return cuda_expert_list_of(n_pair, n_expert, CUDA_EXPERT_WIDE, CUDA_EXPERT_ALIGN);
 }
 
+/* The number of counters of cuda_route.ended: of rows, or for one row a pair for each expert. */
+static inline int64_t cuda_route_ended(int64_t n_row) {
+    return n_row < 2 * ROUTE_MAX_EXPERT ? 2 * ROUTE_MAX_EXPERT : n_row + 1;
+}
 /* OP_ROUTE: chooses the experts of n_row rows, and lists the rows by expert. Differs from route_row
  * (kernels/route.h) by rounding only. With a router w it computes the logits first, in floats. */
 typedef struct cuda_route {
@@ -381,7 +385,7 @@ typedef struct cuda_route {
     float *normed; /* [n_row, ld_normed]: with `norm`, receives the input */
     int64_t ld_row, ld_normed;
     void *codes;        /* receives codes of the input, for `experts`; NULL: none. Not with `many` */
-    unsigned *ended;    /* with w, [n_row + 1], zeroed once */
+    unsigned *ended;    /* with w, [cuda_route_ended(n_row)], 8-byte aligned, zeroed once */
     bool many;          /* prompt rows */
     float *logits;      /* [n_row, ldx] */
     const float *bias;  /* [n_expert] or NULL */

@@ -176,6 +176,9 @@ static inline int64_t expert_bytes(const view *w, int64_t n_expert) {
 /* With packed matrices (experts_few.cu), with matrices of floats (experts_float.cu), of many rows
  * (experts_wide.cu). */
 int experts_few_launch(const cuda_experts *a, const expert_job &j, cuda_stream s);
+/* The same, by blocks that keep a tile's rows (experts_kept.cu). CUDA_UNSUPPORTED: they have no kernel for
+ * the matrices, or the rows do not fit. */
+int experts_kept_launch(const cuda_experts *a, const expert_job &j, cuda_stream s);
 /* One row, with the bits of experts_few_launch and of the sum after it (experts_one.cu). CUDA_UNSUPPORTED: it
  * is not a gate or a sum of matrices that it has kernels for. */
 int experts_one_launch(const cuda_experts *a, const expert_job &j, cuda_stream s);

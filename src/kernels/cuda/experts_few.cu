@@ -15,7 +15,7 @@
 #include "kernels/cuda/linear_rows.cuh"
 #include "kernels/cuda/ring.cuh"
 
-enum { COLUMNS = CUDA_EXPERT_FEW, FEW_DEPTH = 2 /* stages of a warp's ring, if they fit; else one */ };
+enum { FEW_DEPTH = 2 /* stages of a warp's ring, if they fit; else one */ };
 /* A block takes several pairs of panels in turn, up to FEW_TURNS, if FEW_WAVES blocks a multiprocessor are
  * left. */
 enum { FEW_TURNS = 8, FEW_WAVES = 6, FEW_BARS = 1 << 10 /* bytes, at most, of barriers */ };
@@ -98,15 +98,6 @@ static __host__ __device__ __forceinline__ int part_of(const linear_job &j) {
 }
 static __host__ __device__ __forceinline__ int columns_bytes(const linear_job &j) {
     return COLUMNS * (part_of(j) + BANKS_APART + part_of(j) / j.subgroup * (int)sizeof(subgroup_meta));
-}
-
-/* The codes of a column; with 16-bit activations columns 2m and 2m + 1 are those of pair m. Columns without a
- * pair have those of the first: their results are not used. */
-__device__ __forceinline__ const uint8_t *column_codes(const few_job &j, const cuda_expert_tile &tile,
-                                                       int column) {
-    const int at = j.x.two ? column / 2 : column;
-    const int pair = j.x.pairs[tile.first + (at < tile.n ? at : 0)];
-    return j.codes + expert_input(j.x, pair) * j.step + (j.x.two ? column % 2 * j.residuals : 0);
 }
 
 /* Copies the part of the tile's columns that begins with a chunk. What other columns have is not used. */
@@ -218,11 +209,6 @@ __device__ __forceinline__ void chunk_one(const few_job &j, const few_walk &w, c
     }
 }
 
-/* The warps' sums: [warp][output][column]. */
-struct few_sums {
-    float of[EXPERT_WARPS][PACK_PANEL][COLUMNS + 1];
-};
-
 /* Sums a warp's share of K for its panel. columns: shared memory, not used for one pair alone. again: an
  * earlier panel has copied them, if they fit. */
 template <int BITS, bool HALVES, int TABLE>
@@ -322,8 +308,8 @@ __global__ void __launch_bounds__(EXPERT_THREADS, 3) experts_few(const __grid_co
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, matrix = blockIdx.z;
     few_walk w = {};
     ring_init(&w.chunks, shared + warp * j.depth * j.of.stage_bytes, bars[warp], j.depth, j.of.stage_bytes);
-    launch_next();
     launch_wait();
+    launch_next(); /* after the wait: experts_kept.cu reads the list before its own */
     if ((int)blockIdx.y >= __ldcg(j.x.n_tile))
         return;
     const cuda_expert_tile tile = j.x.tiles[blockIdx.y];
@@ -403,6 +389,9 @@ int experts_few_make(const cuda_experts *a, const expert_job &x, few_job *j) {
 }
 
 int experts_few_launch(const cuda_experts *a, const expert_job &x, cuda_stream s) {
+    const int kept = experts_kept_launch(a, x, s);
+    if (kept != CUDA_UNSUPPORTED)
+        return kept;
     few_job j = {};
     const few_kernel kernel = kernel_of(&a->w[0].format);
     int e = kernel ? experts_few_make(a, x, &j) : (int)CUDA_UNSUPPORTED;

@@ -64,8 +64,8 @@ __device__ __forceinline__ void pairs_multiply(const rows_job &j, const cuda_exp
 template <int TYPE>
 __global__ void __launch_bounds__(EXPERT_THREADS) experts_float(const __grid_constant__ rows_job j) {
     const int output = (int)blockIdx.x * FLOAT_OUTPUTS + 2 * (threadIdx.x / 32);
-    launch_next();
     launch_wait();
+    launch_next(); /* after the wait: experts_kept.cu reads the list before its own */
     if ((int)blockIdx.y >= __ldcg(j.x.n_tile) || output >= j.x.n)
         return;
     const cuda_expert_tile tile = j.x.tiles[blockIdx.y];

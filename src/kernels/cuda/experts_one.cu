@@ -156,7 +156,7 @@ __device__ __forceinline__ void chunk_add(const linear_job &j, const one_chunk<B
 }
 
 /* Writes a part's sums of a panel's 16 outputs to shared memory. AHEAD chunks are loaded together;
- * `meanwhile` is called while the first ones arrive. */
+ * `meanwhile` is called while the first ones arrive, before the input is read. */
 template <int BITS, int TABLE, int WAY, int AHEAD, class Meanwhile>
 __device__ __forceinline__ void part_sum(const few_job &j, const uint8_t *panel, const one_input &from,
                                          int part, int parts, float *to, Meanwhile meanwhile) {
@@ -170,13 +170,13 @@ __device__ __forceinline__ void part_sum(const few_job &j, const uint8_t *panel,
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
             if (first + i * parts < j.of.n_chunk)
-                input_load(j.of, from, first + i * parts, &in[i]);
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++)
-            if (first + i * parts < j.of.n_chunk)
                 chunk_load(j.of, panel, first + i * parts, &chunks[i]);
         if (first == part)
             meanwhile();
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            if (first + i * parts < j.of.n_chunk)
+                input_load(j.of, from, first + i * parts, &in[i]);
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
             if (first + i * parts < j.of.n_chunk) {
@@ -207,8 +207,8 @@ __global__ void __launch_bounds__(32 * GATE_WARPS, GATE_BLOCKS)
     enum { AHEAD = BITS > 4 ? 2 : 4 };
     __shared__ float sums[GATE_WARPS][PACK_PANEL];
     const int warp = threadIdx.x / 32, u = blockIdx.y, in = threadIdx.x, matrix = warp / GATE_PARTS;
-    launch_next();
     launch_wait();
+    launch_next(); /* after the wait: a sum reads the list before its own */
     const int expert = __ldcg(&j.x.tiles[u].expert);
     const int64_t at = expert * j.expert_bytes + blockIdx.x * j.of.panel_bytes;
     const one_input from = {j.codes + expert_input(j.x, u) * j.step, nullptr};
@@ -260,7 +260,8 @@ __device__ __forceinline__ float experts_add(const few_job &j, const one_sums &s
     return v;
 }
 
-/* Blocks have a panel, which their first warp finishes. If codes are left, the blocks of two neighbouring
+/* The launch before has used the list of experts too, so only the input is read after it has ended. Blocks
+ * have a panel, which their first warp finishes. If codes are left, the blocks of two neighbouring
  * panels are a cluster, and the first one leaves the codes of both. */
 template <int BITS, int TABLE, int WAY>
 __global__ void __launch_bounds__(32 * SUM_WARPS, 2) experts_one(const __grid_constant__ few_job j) {
@@ -275,17 +276,19 @@ __global__ void __launch_bounds__(32 * SUM_WARPS, 2) experts_one(const __grid_co
         cluster_arrive_all();
     const float norm =
         leaves && warp == 0 && j.row_leaves.norm ? j.row_leaves.norm[32 * blockIdx.x + lane] : 1.0f;
-    launch_wait();
     const int expert = __ldcg(&j.x.tiles[u].expert);
-    const int id = warp == 0 && lane < n_used ? j.x.tiles[lane].expert : 0;
-    const float weight = warp == 0 && lane < n_used && j.x.weighted ? j.x.chosen[n_used + lane] : 1.0f;
-    const float before = finishes && j.x.adds ? j.x.y[0][at] : 0.0f;
+    const int id = warp == 0 && lane < n_used ? __ldcg(&j.x.tiles[lane].expert) : 0;
+    const float weight =
+        warp == 0 && lane < n_used && j.x.weighted ? __ldcg(j.x.chosen + n_used + lane) : 1.0f;
+    const float before = finishes && j.x.adds ? __ldcg(j.x.y[0] + at) : 0.0f;
     const uint8_t *const panel = j.of.w[0] + expert * j.expert_bytes + panel_at * j.of.panel_bytes;
     const one_input from = {j.codes + u * j.step, j.codes ? nullptr : j.x.x + (int64_t)u * j.x.k};
     if (share < j.of.n_chunk && warp % share == 0 && lane == 0) /* a warp has several */
         prefetch_l2(panel, (uint32_t)j.of.panel_bytes);
     for (int part = warp % share; part < min((int)SUM_PARTS, j.of.n_chunk); part += share)
-        part_sum<BITS, TABLE, WAY, 1>(j, panel, from, part, SUM_PARTS, sums.of[u][part], [] {});
+        part_sum<BITS, TABLE, WAY, 1>(j, panel, from, part, SUM_PARTS, sums.of[u][part],
+                                      [] { launch_wait(); });
+    launch_wait(); /* warps without a part */
     __syncthreads();
     if (leaves)
         cluster_wait_all(); /* the other block has begun */

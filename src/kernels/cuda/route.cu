@@ -4,314 +4,11 @@
  * The warp that chooses for a row alone also writes its list. The list of several rows is made by one block:
  * it counts the pairs of each expert, and gives each a place. The order of an expert's pairs is not the same
  * in every run, and no result depends on it. */
-#include "kernels/cuda/experts.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
-#include "kernels/cuda/row_math.cuh"
+#include "kernels/cuda/route_choose.cuh"
 
 enum { ROUTE_MAX_WARPS = 16, LIST_THREADS = 1024, ROUTE_SHARED = 48 << 10 };
-
-struct route_job {
-    cuda_route a;
-    cuda_expert_list few, wide;
-    bool lists;                 /* the launch has one block, which also makes the lists */
-    int64_t stride, codes_step; /* bytes of a row of the router, and of codes */
-};
-
-/* ---- choosing ---- */
-
-/* A float's place among all floats; NaN is the lowest. 0 is below all. */
-__device__ __forceinline__ uint32_t key_of(float x) {
-    const uint32_t u = __float_as_uint(x);
-    return x != x ? 1 : u & 0x80000000u ? ~u : u | 0x80000000u;
-}
-
-/* The largest of n keys, and its lowest index. */
-struct best_key {
-    uint32_t key;
-    int at;
-};
-
-/* The sum of the `want` largest of n scores whose keys are given, by one thread. */
-__device__ static float largest_sum(const uint32_t *keys, const float *choice, int n, int want) {
-    uint32_t key = UINT32_MAX;
-    int at = -1;
-    float sum = 0.0f;
-    for (int w = 0; w < want; w++) {
-        best_key b = {0, -1};
-        for (int i = 0; i < n; i++)
-            if ((keys[i] < key || (keys[i] == key && i > at)) && keys[i] > b.key)
-                b = {keys[i], i};
-        if (b.at < 0)
-            break;
-        key = b.key, at = b.at;
-        sum = __fadd_rn(sum, choice[at]);
-    }
-    return sum;
-}
-
-/* Sets the keys of experts outside the best groups to 0. choice: [n_expert], overwritten. */
-__device__ __noinline__ static void groups_exclude(const cuda_route &a, uint32_t *keys, float *choice) {
-    const int lane = threadIdx.x % 32, n_group = (int)a.n_group;
-    const int each = max((int)(a.n_expert / n_group), 1);
-    for (int g = lane; g < n_group; g += 32) {
-        const float sum = largest_sum(keys + g * each, choice + g * each, each, a.group_best);
-        choice[g * each] = __uint_as_float(key_of(sum)); /* only this thread reads the group's choice */
-    }
-    __syncwarp();
-    for (int w = 0; w < a.group_used; w++) {
-        best_key b = {0, INT32_MAX};
-        for (int g = lane; g < n_group; g += 32)
-            if (__float_as_uint(choice[g * each]) > b.key)
-                b = {__float_as_uint(choice[g * each]), g};
-        const uint32_t best = max_warp(b.key);
-        const int at = (int)~max_warp(~(uint32_t)(b.key == best ? b.at : INT32_MAX));
-        if (lane == 0 && at < n_group)
-            choice[at * each] = 0.0f; /* used */
-        __syncwarp();
-    }
-    for (int i = lane; i < a.n_expert; i += 32)
-        if (i / each >= n_group || __float_as_uint(choice[i / each * each]) != 0)
-            keys[i] = 0;
-    __syncwarp();
-}
-
-__device__ __forceinline__ float warp_total(float x) {
-    for (int o = 1; o < 32; o *= 2)
-        x = __fadd_rn(x, __shfl_xor_sync(~0u, x, o));
-    return x;
-}
-__device__ __forceinline__ float warp_largest(float x) {
-    for (int o = 1; o < 32; o *= 2)
-        x = fmaxf(x, __shfl_xor_sync(~0u, x, o));
-    return x;
-}
-
-/* A warp's x, N of each lane, becomes its softmax. -INFINITY: there is none. */
-template <int N> __device__ __forceinline__ void softmax(float (&x)[N]) {
-    float max = -INFINITY, sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        max = fmaxf(max, x[i]);
-    max = warp_largest(max);
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        sum = __fadd_rn(sum, x[i] = expf(x[i] - max));
-    sum = warp_total(sum);
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        x[i] = __fdiv_rn(x[i], sum);
-}
-
-/* Functions that a softmax does not need are apart, because the code of a choice is mostly not in the
- * instruction cache: any multiprocessor may have the last block. */
-__device__ __noinline__ static float score_of(int kind, float x) {
-    return kind == SCORE_SQRT_SOFTPLUS ? sqrtf(x > 20.0f ? x : log1pf(expf(x))) : sigmoid(x);
-}
-template <int N> __device__ __forceinline__ void scores_make(const cuda_route &a, float (&x)[N]) {
-    if (a.score == SCORE_SOFTMAX)
-        softmax(x);
-    else if (a.score == SCORE_SIGMOID || a.score == SCORE_SQRT_SOFTPLUS)
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            x[i] = score_of(a.score, x[i]);
-}
-
-/* Normalises and scales a row's weights. A lane has those of choices lane and lane + 32. */
-enum { LANE_USED = ROUTE_MAX_USED / 32 };
-__device__ __forceinline__ void weigh(const cuda_route &a, float (&x)[LANE_USED]) {
-    float sum = 0.0f;
-    if (a.score == SCORE_SOFTMAX_LATE)
-        softmax(x);
-#pragma unroll
-    for (int i = 0; i < LANE_USED; i++) {
-        if (a.score == SCORE_SIGMOID_LATE)
-            x[i] = score_of(SCORE_SIGMOID, x[i]);
-        sum = (int)threadIdx.x % 32 + 32 * i < a.n_used ? __fadd_rn(sum, x[i]) : sum;
-    }
-    sum = __fadd_rn(warp_total(sum), 1e-20f); /* no division by zero */
-#pragma unroll
-    for (int i = 0; i < LANE_USED; i++)
-        x[i] = __fmul_rn(a.normalise ? __fdiv_rn(x[i], sum) : x[i], a.scale);
-}
-
-/* Chooses the n_used largest of a warp's keys, EACH successive ones of each lane; among equal ones the first.
- * 0: there is none. Returns the lane's choice, a bit for each. */
-template <int EACH> __device__ __forceinline__ uint32_t keys_choose(uint32_t (&key)[EACH], int n_used) {
-    uint32_t chosen = 0;
-#pragma unroll 1
-    for (int u = 0; u < n_used; u++) {
-        uint32_t best = 0;
-#pragma unroll
-        for (int i = 0; i < EACH; i++)
-            best = max(best, key[i]);
-        const uint32_t all = max_warp(best);
-        bool mine = (int)threadIdx.x % 32 == __ffs((int)__ballot_sync(~0u, best == all)) - 1;
-#pragma unroll
-        for (int i = 0; i < EACH; i++)
-            if (mine && key[i] == all) {
-                key[i] = 0;
-                chosen |= 1u << i;
-                mine = false;
-            }
-    }
-    return chosen;
-}
-
-/* The list of one row with these experts, in ascending order, by a warp. */
-__device__ static void list_one(const cuda_route &a, const uint32_t *ids, void *list,
-                                const cuda_expert_list &l, int align) {
-    if (!list)
-        return;
-    uint8_t *const to = (uint8_t *)list;
-    const int lane = threadIdx.x % 32, n_used = (int)a.n_used;
-#pragma unroll 1
-    for (int u = lane; u < n_used; u += 32)
-        ((cuda_expert_tile *)(to + l.tiles))[u] = {(int)ids[u], u * align, 1, 0};
-#pragma unroll 1
-    for (int i = lane; i < n_used * align; i += 32)
-        ((int *)(to + l.pairs))[i] = i % align ? -1 : i / align;
-    if (lane < 2)
-        ((int *)to)[lane] = lane ? n_used * align : n_used;
-}
-
-/* A row's choice by a warp. A lane has EACH successive experts. memory: [2 * n_expert], shared. real: it is
- * written. */
-template <int EACH>
-__device__ __forceinline__ void row_choose(const route_job &j, int64_t row, uint32_t *memory, bool real) {
-    const cuda_route &a = j.a;
-    const int lane = threadIdx.x % 32, n = (int)a.n_expert, first = lane * EACH;
-    const float *const logits = a.logits + row * a.ldx;
-    float *const out = a.out + row * a.ldo;
-    float score[EACH], bias[EACH];
-    uint32_t key[EACH], *const ids = memory;
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        score[i] = first + i < n ? __ldcg(logits + first + i) : -INFINITY;
-        bias[i] = a.bias && first + i < n ? a.bias[first + i] : 0.0f;
-    }
-    scores_make(a, score);
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        const float choice = a.bias ? __fadd_rn(score[i], bias[i]) : score[i];
-        key[i] = key_of(choice);
-        if (a.n_group > 1 && first + i < n)
-            memory[first + i] = key[i], ((float *)memory)[n + first + i] = choice;
-    }
-    __syncwarp();
-    if (a.n_group > 1)
-        groups_exclude(a, memory, (float *)memory + n);
-#pragma unroll
-    for (int i = 0; i < EACH; i++)
-        key[i] = first + i < n ? 1 + (a.n_group > 1 ? memory[first + i] : key[i]) : 0;
-    __syncwarp();
-    const uint32_t chosen = keys_choose(key, (int)a.n_used);
-    int to = 0; /* choices of the lanes before this one */
-#pragma unroll
-    for (int i = 0; i < EACH; i++)
-        to += __popc(__ballot_sync(~0u, chosen >> i & 1) & ((1u << lane) - 1));
-#pragma unroll
-    for (int i = 0; i < EACH; i++)
-        if (chosen >> i & 1) {
-            ids[to] = (uint32_t)(first + i);
-            ((float *)memory)[n + to++] = score[i];
-        }
-    __syncwarp();
-    if (a.n_row == 1 && real) {
-        list_one(a, ids, a.few, j.few, 1);
-        list_one(a, ids, a.wide, j.wide, CUDA_EXPERT_ALIGN);
-    }
-    float weight[LANE_USED];
-#pragma unroll
-    for (int i = 0; i < LANE_USED; i++)
-        weight[i] = lane + 32 * i < a.n_used ? ((float *)memory)[n + lane + 32 * i] : -INFINITY;
-    weigh(a, weight);
-#pragma unroll
-    for (int i = 0; i < LANE_USED; i++) {
-        const int u = lane + 32 * i;
-        if (u >= a.n_used || !real)
-            break;
-        out[u] = (float)ids[u];
-        out[a.n_used + u] = a.times ? __fmul_rn(weight[i], a.times[ids[u]]) : weight[i];
-    }
-    __syncwarp();
-}
-
-/* ---- lists ---- */
-
-struct list_memory {
-    int count[ROUTE_MAX_EXPERT], first[ROUTE_MAX_EXPERT];
-    int scan[2][32];
-};
-
-/* Makes a list by all threads of a block. `align`: experts begin at multiples of it. */
-__device__ static void list_make(const cuda_route &a, uint8_t *to, const cuda_expert_list &l, int tile,
-                                 int align, list_memory *m) {
-    auto *const tiles = (cuda_expert_tile *)(to + l.tiles);
-    int *const pairs = (int *)(to + l.pairs);
-    const int n = (int)a.n_expert, n_used = (int)a.n_used, n_pair = (int)a.n_row * n_used,
-              lane = threadIdx.x % 32;
-    /* Calls use(pair, its expert) for the thread's pairs. Several are read together. */
-    auto each_expert = [&](auto use) {
-        enum { TOGETHER = 8 };
-        for (int first = threadIdx.x; first < n_pair; first += TOGETHER * blockDim.x) {
-            int e[TOGETHER];
-#pragma unroll
-            for (int i = 0; i < TOGETHER; i++) {
-                const int p = first + i * blockDim.x, row = p / n_used;
-                e[i] = p < n_pair ? (int)__ldcg(a.out + row * a.ldo + (p - row * n_used)) : -1;
-            }
-#pragma unroll
-            for (int i = 0; i < TOGETHER; i++)
-                if (e[i] >= 0)
-                    use(first + i * (int)blockDim.x, e[i]);
-        }
-    };
-    __syncthreads();
-    for (int e = threadIdx.x; e < n; e += blockDim.x)
-        m->count[e] = 0;
-    __syncthreads();
-    each_expert([&](int, int e) { atomicAdd(&m->count[e], 1); });
-    __syncthreads();
-    if (threadIdx.x < 32) { /* a lane has `each` experts */
-        const int each = (n + 31) / 32, begin = min(n, lane * each), end = min(n, begin + each);
-        int pair = 0, at = 0;
-        for (int e = begin; e < end; e++) {
-            pair += (m->count[e] + align - 1) / align * align;
-            at += (m->count[e] + tile - 1) / tile;
-        }
-        const int own_pair = pair, own_at = at;
-        for (int o = 1; o < 32; o *= 2) {
-            const int before = __shfl_up_sync(~0u, pair, o), at_before = __shfl_up_sync(~0u, at, o);
-            pair += lane >= o ? before : 0;
-            at += lane >= o ? at_before : 0;
-        }
-        if (lane == 31)
-            ((int *)to)[0] = at, ((int *)to)[1] = pair;
-        pair -= own_pair, at -= own_at;
-        for (int e = begin; e < end; e++) {
-            const int count = m->count[e], all = (count + align - 1) / align * align;
-            m->first[e] = pair;
-            for (int i = 0; i < count; i += tile)
-                tiles[at++] = {e, pair + i, min(tile, count - i), 0};
-            for (int i = count; i < all; i++)
-                pairs[pair + i] = -1;
-            pair += all;
-        }
-    }
-    __syncthreads();
-    each_expert([&](int p, int e) { pairs[atomicAdd(&m->first[e], 1)] = p; });
-}
-
-/* The lists of several rows. */
-__device__ __noinline__ static void lists_make(const route_job &j) {
-    __shared__ list_memory memory;
-    const int few = CUDA_EXPERT_FEW / (j.a.two ? 2 : 1);
-    if (j.a.few)
-        list_make(j.a, (uint8_t *)j.a.few, j.few, few, 1, &memory);
-    if (j.a.wide)
-        list_make(j.a, (uint8_t *)j.a.wide, j.wide, CUDA_EXPERT_WIDE, CUDA_EXPERT_ALIGN, &memory);
-}
 
 /* ---- the router's product ---- */
 
@@ -326,11 +23,12 @@ __device__ __forceinline__ unsigned atomic_add_ordered(unsigned *p) {
     return before;
 }
 
-/* Generated rows. Blocks: x has FEW_EXPERTS experts, y a row. A thread has four elements of each step of K.
- * It reads its weights of the first steps before the launch before has ended, so that after it only the row
- * is read. The norm's weights multiply the router's, and its factor the sums, so the factor need not be known
- * first. The last block of a row chooses, by its first warp; the last one of all makes the lists. */
-enum { FEW_EXPERTS = 8, FEW_STEPS = 2, FEW_STEP = 4 * EXPERT_THREADS };
+/* Generated rows. Blocks: x has FEW_EXPERTS experts, y a row, or FEW_ROWS of many. A thread has four elements
+ * of each step of K. It reads its weights of the first steps before the launch before has ended, so that
+ * after it only the rows are read. The norm's weights multiply the router's, and its factor the sums, so the
+ * factor need not be known first. The first block chooses for one row, and writes its list. Otherwise the
+ * last block of its rows chooses, a warp for each; the last one of all makes the lists. */
+enum { FEW_EXPERTS = 8, FEW_STEPS = 2, FEW_STEP = 4 * EXPERT_THREADS, FEW_ROWS = 4 };
 
 template <int TYPE>
 __device__ __forceinline__ void few_weights(const route_job &j, int e, int k, float4 (&v)[FEW_EXPERTS]) {
@@ -403,84 +101,109 @@ __device__ __forceinline__ bool ends_last(unsigned *ended, unsigned n) {
     return before == n - 1;
 }
 
-template <int TYPE, int EACH>
-__global__ void __launch_bounds__(EXPERT_THREADS) route_few(const __grid_constant__ route_job j) {
-    extern __shared__ uint32_t memory[]; /* of a choice */
-    __shared__ float part[EXPERT_WARPS][FEW_EXPERTS + 1];
+template <int TYPE, int EACH, int ROWS>
+__global__ void __launch_bounds__(EXPERT_THREADS, EACH > 8 ? 1 : 2)
+    route_few(const __grid_constant__ route_job j) {
+    enum { STEPS = ROWS > 1 ? 1 : (int)FEW_STEPS };
+    extern __shared__ uint32_t memory[]; /* of choices */
+    __shared__ float part[ROWS][EXPERT_WARPS][FEW_EXPERTS + 1];
     __shared__ bool is_last;
     const cuda_route &a = j.a;
-    const int row = blockIdx.y, k = (int)a.w.k, warp = threadIdx.x / 32, lane = threadIdx.x % 32,
-              e0 = (int)blockIdx.x * FEW_EXPERTS;
+    const int row = ROWS * blockIdx.y, n_row = ROWS > 1 ? min((int)a.n_row - row, ROWS) : 1, k = (int)a.w.k,
+              warp = threadIdx.x / 32, lane = threadIdx.x % 32, e0 = (int)blockIdx.x * FEW_EXPERTS;
     const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     const float *const x = a.x + row * a.ld_row;
-    float4 v[FEW_STEPS][FEW_EXPERTS];
-    float sum[FEW_EXPERTS] = {}, square = 0.0f;
+    float4 v[STEPS][FEW_EXPERTS];
+    float sum[ROWS][FEW_EXPERTS] = {}, square[ROWS] = {};
     launch_next();
 #pragma unroll
-    for (int s = 0; s < FEW_STEPS; s++)
+    for (int s = 0; s < STEPS; s++)
         few_weights<TYPE>(j, e0, s * FEW_STEP + 4 * (int)threadIdx.x, v[s]);
     /* While the first warp of one row waits, it chooses among old logits: then the code is in the instruction
      * cache. */
     bool last = false;
-    int turn = warp == 0 && a.n_row == 1 ? 0 : 1;
+    int turn = warp == 0 && a.n_row == 1 && blockIdx.x == 0 ? 0 : 1;
     asm volatile("" : "+r"(turn));
 #pragma unroll 1
     for (;; turn++) {
         if (turn > 0) {
             launch_wait();
-            for (int first = 4 * (int)threadIdx.x; first < k; first += FEW_STEPS * FEW_STEP) {
-                float4 u[FEW_STEPS];
+            for (int first = 4 * (int)threadIdx.x; first < k; first += STEPS * FEW_STEP) {
+                float4 u[ROWS][STEPS];
 #pragma unroll
-                for (int s = 0; s < FEW_STEPS; s++)
-                    u[s] = first + s * FEW_STEP < k ? four_inputs(x, first + s * FEW_STEP, k) : none;
-                if (first >= FEW_STEPS * FEW_STEP)
+                for (int r = 0; r < ROWS; r++)
 #pragma unroll
-                    for (int s = 0; s < FEW_STEPS; s++)
+                    for (int s = 0; s < STEPS; s++)
+                        u[r][s] = first + s * FEW_STEP < k && r < n_row
+                                      ? four_inputs(x + r * a.ld_row, first + s * FEW_STEP, k)
+                                      : none;
+                if (first >= STEPS * FEW_STEP)
+#pragma unroll
+                    for (int s = 0; s < STEPS; s++)
                         few_weights<TYPE>(j, e0, first + s * FEW_STEP, v[s]);
 #pragma unroll
-                for (int s = 0; s < FEW_STEPS; s++) {
-                    square = four_fma(u[s], u[s], square);
+                for (int r = 0; r < ROWS; r++)
 #pragma unroll
-                    for (int i = 0; i < FEW_EXPERTS; i++)
-                        sum[i] = four_fma(v[s][i], u[s], sum[i]);
-                }
+                    for (int s = 0; s < STEPS; s++) {
+                        square[r] = four_fma(u[r][s], u[r][s], square[r]);
+#pragma unroll
+                        for (int i = 0; i < FEW_EXPERTS; i++)
+                            sum[r][i] = four_fma(v[s][i], u[r][s], sum[r][i]);
+                    }
             }
-            const float total = experts_total(sum);
-            square = pairs_sum(square, 32);
-            if (lane % (32 / FEW_EXPERTS) == 0)
-                part[warp][lane / (32 / FEW_EXPERTS)] = total;
-            if (lane == 0)
-                part[warp][FEW_EXPERTS] = square;
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                const float total = experts_total(sum[r]), squares = pairs_sum(square[r], 32);
+                if (lane % (32 / FEW_EXPERTS) == 0)
+                    part[r][warp][lane / (32 / FEW_EXPERTS)] = total;
+                if (lane == 0)
+                    part[r][warp][FEW_EXPERTS] = squares;
+            }
             __syncthreads();
-            auto all_warps = [&](int i) {
+            auto all_warps = [&](int r, int i) {
                 float s = 0.0f;
 #pragma unroll
                 for (int n = 0; n < EXPERT_WARPS; n++)
-                    s = __fadd_rn(s, part[n][i]);
+                    s = __fadd_rn(s, part[r][n][i]);
                 return s;
             };
-            const float factor = a.norm ? norm_factor_of(all_warps(FEW_EXPERTS), (float)k, a.eps) : 1.0f;
+            auto factor_at = [&](int r) {
+                return a.norm ? norm_factor_of(all_warps(r, FEW_EXPERTS), (float)k, a.eps) : 1.0f;
+            };
+            const int own = ROWS > 1 ? lane / FEW_EXPERTS : 0, e = e0 + lane - own * FEW_EXPERTS;
+            const float factor = factor_at(own);
             if (warp > 0) {
-                input_leave(j, row, factor);
+                for (int r = 0; r < n_row; r++)
+                    input_leave(j, row + r, ROWS > 1 ? __shfl_sync(~0u, factor, r * FEW_EXPERTS) : factor);
             } else {
-                const int e = e0 + lane;
-                if (lane < FEW_EXPERTS && e < a.n_expert) {
-                    const float y = __fmul_rn(factor, all_warps(lane));
-                    a.logits[row * a.ldx + e] = a.w_bias ? __fadd_rn(y, a.w_bias[e]) : y;
+                if (e < e0 + FEW_EXPERTS && own < n_row && e < a.n_expert) {
+                    const float y = __fmul_rn(factor, all_warps(own, e - e0));
+                    const float v = a.w_bias ? __fadd_rn(y, a.w_bias[e]) : y;
+                    if (a.n_row == 1)
+                        pair_send(a, e, v);
+                    a.logits[(row + own) * a.ldx + e] = v;
                 }
-                last = ends_last(a.ended + 1 + row, gridDim.x);
+                last = a.n_row == 1 ? blockIdx.x == 0 : ends_last(a.ended + 1 + blockIdx.y, gridDim.x);
+            }
+            if (ROWS > 1) { /* a warp chooses for each row */
+                if (threadIdx.x == 0)
+                    is_last = last;
+                __syncthreads();
+                last = is_last && warp < n_row;
             }
             if (!last)
                 break;
         }
-        row_choose<EACH>(j, row, memory, turn > 0);
+        row_choose<EACH>(j, row + (ROWS > 1 ? warp : 0), memory + 2 * (ROWS > 1 ? warp : 0) * a.n_expert,
+                         turn > 0, turn > 0 && a.n_row == 1);
         if (turn > 0)
             break;
     }
     if (a.n_row == 1)
         return;
+    __syncthreads(); /* all choices are written */
     if (threadIdx.x < 32) {
-        last = last && ends_last(a.ended, (unsigned)a.n_row);
+        last = last && ends_last(a.ended, gridDim.y);
         if (lane == 0)
             is_last = last;
     }
@@ -581,20 +304,21 @@ __global__ void __launch_bounds__(TILE_THREADS) route_logits(const __grid_consta
 }
 
 typedef void (*route_kernel)(const route_job);
-template <int TYPE> static route_kernel few_of(int64_t n_expert) {
-    return n_expert <= 128   ? route_few<TYPE, 4>
-           : n_expert <= 256 ? route_few<TYPE, 8>
-                             : route_few<TYPE, ROUTE_MAX_EXPERT / 32>;
+template <int TYPE, int ROWS> static route_kernel few_of(int64_t n_expert) {
+    return n_expert <= 128   ? route_few<TYPE, 4, ROWS>
+           : n_expert <= 256 ? route_few<TYPE, 8, ROWS>
+                             : route_few<TYPE, ROUTE_MAX_EXPERT / 32, ROWS>;
 }
-static int few_launch(const route_job *j, cuda_stream s) {
+template <int ROWS> static int few_launch(const route_job *j, cuda_stream s) {
     const int type = j->a.w.format.type;
     const int64_t n = j->a.n_expert;
-    const route_kernel kernel = type == TYPE_F32   ? few_of<TYPE_F32>(n)
-                                : type == TYPE_F16 ? few_of<TYPE_F16>(n)
-                                                   : few_of<TYPE_BF16>(n);
-    const size_t bytes = 2 * (size_t)j->a.n_expert * sizeof(uint32_t);
-    const int e = j->a.n_row > 65535 ? (int)CUDA_UNSUPPORTED : prepare(kernel, bytes);
-    const dim3 grid((unsigned)((j->a.n_expert + FEW_EXPERTS - 1) / FEW_EXPERTS), (unsigned)j->a.n_row);
+    const route_kernel kernel = type == TYPE_F32   ? few_of<TYPE_F32, ROWS>(n)
+                                : type == TYPE_F16 ? few_of<TYPE_F16, ROWS>(n)
+                                                   : few_of<TYPE_BF16, ROWS>(n);
+    const size_t bytes = ROWS * 2 * (size_t)j->a.n_expert * sizeof(uint32_t);
+    const dim3 grid((unsigned)((j->a.n_expert + FEW_EXPERTS - 1) / FEW_EXPERTS),
+                    (unsigned)((j->a.n_row + ROWS - 1) / ROWS));
+    const int e = grid.y > 65535 ? (int)CUDA_UNSUPPORTED : prepare(kernel, bytes);
     return e ? e : launch(kernel, grid, dim3(EXPERT_THREADS), bytes, s, *j);
 }
 
@@ -618,7 +342,7 @@ __global__ void __launch_bounds__(32 * ROUTE_MAX_WARPS) route_rows(const __grid_
     launch_next();
     launch_wait();
     for (int64_t row = (int64_t)blockIdx.x * n_warp + warp; row < j.a.n_row; row += gridDim.x * n_warp)
-        row_choose<EACH>(j, row, memory + warp * 2 * (int)j.a.n_expert, true);
+        row_choose<EACH>(j, row, memory + warp * 2 * (int)j.a.n_expert, true, false);
     if (j.lists && j.a.n_row > 1)
         lists_make(j);
 }
@@ -643,7 +367,7 @@ int route_launch(const cuda_route *a, cuda_stream s) {
         j.stride = rows_stride(a->w.k) * (type == TYPE_F32 ? 4 : 2);
         j.codes_step = cuda_expert_row(a->w.k);
         if (!a->many)
-            return few_launch(&j, s);
+            return a->n_row > 2 * FEW_ROWS ? few_launch<FEW_ROWS>(&j, s) : few_launch<1>(&j, s);
         const int e = logits_launch(&j, s);
         if (e)
             return e;

@@ -51,6 +51,7 @@ __device__ __forceinline__ place tile_of(const wide_job &j) {
  * WIDE_PANELS panels. */
 struct rings {
     uint8_t *x, *w;
+    int x_stages;
     uint64_t *x_full, *x_empty, *w_full, *w_empty;
     float *factors; /* [N], of the block's rows */
 };
@@ -100,7 +101,7 @@ template <int N> __device__ __forceinline__ void feed_images(const wide_job &j, 
                          r.x_full + f->x.slot);
         f->from += WIDE_IMAGE;
     }
-    f->x.next(j.x_stages);
+    f->x.next(r.x_stages);
 }
 /* The factor of a row's sums. */
 __device__ __forceinline__ float row_factor(const wide_job &j, int row) {
@@ -238,7 +239,7 @@ template <int BITS, bool HALVES, int N, int KIND, int TABLE> struct walk {
         for (int s = 0; s < 4; s++)
             wgmma<N>::add(d, a[s], b + 2 * s);
         wgmma_end_group();
-        xt.next(j.x_stages);
+        xt.next(r.x_stages);
     }
 };
 
@@ -284,7 +285,7 @@ __device__ __forceinline__ void multiply_all(const wide_job &j, const place &at,
                  * free. */
                 wgmma_wait<1>();
                 if (lane == 0)
-                    bar_arrive(r.x_empty + (slot ? slot : j.x_stages) - 1);
+                    bar_arrive(r.x_empty + (slot ? slot : r.x_stages) - 1);
             }
             if (i + odd + 1 < j.n_tile)
                 on.take(a[1 - odd]);
@@ -329,13 +330,14 @@ __global__ void __launch_bounds__(MMA_THREADS, 1) wide_mma(const __grid_constant
     __shared__ uint64_t bars[4 * MMA_STAGES];
     __shared__ float factors[N];
     uint8_t *const x = raw + (1024 - shared_address(raw) % 1024) % 1024;
-    const rings r = {x,
-                     x + j.x_stages * (N * 128),
-                     bars,
-                     bars + MMA_STAGES,
-                     bars + 2 * MMA_STAGES,
-                     bars + 3 * MMA_STAGES,
-                     factors};
+    rings r = {x,
+               x + j.x_stages * (N * 128),
+               j.x_stages,
+               bars,
+               bars + MMA_STAGES,
+               bars + 2 * MMA_STAGES,
+               bars + 3 * MMA_STAGES,
+               factors};
     if (threadIdx.x == 0) {
         for (int i = 0; i < MMA_STAGES; i++) {
             bar_init(r.x_full + i, 1), bar_init(r.w_full + i, 1);
@@ -345,17 +347,22 @@ __global__ void __launch_bounds__(MMA_THREADS, 1) wide_mma(const __grid_constant
     }
     __syncthreads();
     launch_next();
-    bool whole = (int)blockIdx.x < j.n_whole;
-    place at = whole ? place_of<N>(j) : place_of<N / 2>(j);
+    int rows = (int)blockIdx.x < j.n_whole ? N : N / 2;
+    place at = rows == N ? place_of<N>(j) : place_of<N / 2>(j);
     if (j.of.tiles) {
         launch_wait();
         at = tile_of(j);
-        whole = at.end - at.row > N / 2;
+        rows = at.end - at.row;
     }
-    if (whole)
+    if (rows > N / 2) {
         block_run<BITS, HALVES, N, KIND, TABLE>(j, r, at);
-    else
+        return;
+    }
+    r.x_stages = min((int)MMA_STAGES, 2 * j.x_stages); /* of half the size */
+    if (N < 256 || rows > N / 4)
         block_run<BITS, HALVES, N / 2, KIND, TABLE>(j, r, at);
+    else
+        block_run < BITS, HALVES, N<256 ? N / 2 : N / 4, KIND, TABLE>(j, r, at);
 #endif
 }
 
