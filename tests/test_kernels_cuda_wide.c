@@ -59,6 +59,7 @@ static float *multiply(cuda_linear a, const view *w, int n_w, const float *x, co
     a.x = x_there;
     a.ldx = ldx;
     a.norm = norm_there;
+    a.shift = a.centred ? norm_there : NULL;
     a.eps = 1e-5f;
     a.scratch = scratch;
     for (int i = 0; i < n_w; i++) {
@@ -174,7 +175,8 @@ static void check_activated(int n_row, int n, const view *w, const float *x, con
     free(plain), free(found);
 }
 
-/* Sums of long rows: plain, with a bias, added; with a norm; three matrices; gated. */
+/* Sums of long rows: plain, with a bias, added, of packed matrices with a LayerNorm; with a norm; three
+ * matrices; gated. */
 static void check_kind(int kind) {
     enum { N = 140, K = 2300, MAX_ROWS = 300, SOME = 40 };
     const kernel_table *t = kernels_table_for("ref");
@@ -186,18 +188,23 @@ static void check_kind(int kind) {
     }
     float *x = random_rows(MAX_ROWS * K, 6, 3), *norm = random_rows(K, 7, 2), *bias = random_rows(N, 8, 1),
           *before = random_rows(MAX_ROWS * N, 9, 1), *row = malloc(K * sizeof *row),
-          *plain = malloc(K * sizeof *plain);
+          *plain = malloc(K * sizeof *plain), *centred = malloc(K * sizeof *centred);
+    const bool packed = m[0].view.format.layout == PACK_TILE;
     static const int counts[] = {17, 64, 65, 128, 300};
     for (int c = 0; c < 5; c++) {
         const int n = counts[c];
         float *three = multiply((cuda_linear){.n_row = n}, w, 3, x, norm, NULL, NULL);
-        float *added = multiply((cuda_linear){.n_row = n, .adds = true}, w, 1, x, NULL, bias, before);
+        float *added = multiply((cuda_linear){.n_row = n, .adds = true, .centred = packed}, w, 1, x,
+                                packed ? norm : NULL, bias, before);
         const act_kind act = c % 2 ? ACT_GELU_TANH : ACT_SILU;
         float *gated =
             multiply((cuda_linear){.n_row = n, .gated = true, .act = act}, w, 2, x, norm, NULL, NULL);
         check_activated(n, N, w, x, bias, c % 2 ? ACT_GELU_TANH : ACT_RELU);
         for (int r = 0; r < n; r += n / 8) {
             t->norm(NORM_RMS, x + r * K, norm, NULL, plain, K, 1, true, 1e-5f);
+            memcpy(centred, x + r * K, K * sizeof *centred);
+            if (packed)
+                t->norm(NORM_LAYER, x + r * K, norm, norm, centred, K, 1, true, 1e-5f);
             for (int o = 0; o < N; o++) {
                 double sum[3] = {0}, size[3] = {0}, of_x = 0, size_x = 0;
                 for (int i = 0; i < 3; i++) {
@@ -205,8 +212,8 @@ static void check_kind(int kind) {
                     for (int k = 0; k < K; k++) {
                         sum[i] += (double)row[k] * (double)plain[k];
                         size[i] += fabs((double)row[k] * (double)plain[k]);
-                        of_x += i ? 0 : (double)row[k] * (double)x[r * K + k];
-                        size_x += i ? 0 : fabs((double)row[k] * (double)x[r * K + k]);
+                        of_x += i ? 0 : (double)row[k] * (double)centred[k];
+                        size_x += i ? 0 : fabs((double)row[k] * (double)centred[k]);
                     }
                     check_sums("three", three[(i * n + r) * N + o], sum[i], size[i]);
                 }
@@ -230,7 +237,7 @@ static void check_kind(int kind) {
         drop(w[i].data);
         matrix_close(&m[i]);
     }
-    free(x), free(norm), free(bias), free(before), free(row), free(plain);
+    free(x), free(norm), free(bias), free(before), free(row), free(plain), free(centred);
 }
 
 static void sums(void **state) {

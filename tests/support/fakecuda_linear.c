@@ -231,7 +231,8 @@ static void linear_rows(const cuda_linear *a, const view *w, const row_memory *r
     for (int64_t m = 0; m < r->n_row; m++) {
         const float *x = (const float *)real(a->x) + m * a->ldx;
         if (a->norm)
-            t->norm(NORM_RMS, x, real(a->norm), NULL, r->x + m * r->wide, w->k, 1, false, a->eps);
+            t->norm(a->centred ? NORM_LAYER : NORM_RMS, x, real(a->norm), real(a->shift), r->x + m * r->wide,
+                    w->k, 1, false, a->eps);
         else
             memcpy(r->x + m * r->wide, x, (size_t)w->k * sizeof *x);
     }

@@ -118,6 +118,11 @@ static bool acts_after(const launch_walk *w, const step *s) {
     return s->tail && s->tail->kind == OP_ACT && !acts_at_once(w, s);
 }
 
+/* Whether the products compute the LayerNorm that is the step before. */
+static bool norms_layer(const launch_walk *w, const step *s) {
+    return s->layer_norm && !w->is_head && product_kind(w, s) != LAUNCH_LINEAR && !adds_first(w, s);
+}
+
 /* The output register of product i of the step. */
 static reg output_of(const launch_walk *w, const step *s, int i) {
     return s->tail && (s->tail->kind == OP_ADD || gates_at_once(w, s) || acts_at_once(w, s))
@@ -233,8 +238,8 @@ static void add_over_ranks(const launch_walk *w, const step *s, cuda_linear *a) 
 
 /* Adds the products of rows [r, r + n) of the group. */
 static nib_status multiply_rows(const launch_walk *w, const step *s, int64_t r, int64_t n, nib_error *err) {
-    const op *o = &w->ops[s->first];
-    const reg in = s->norm ? s->norm->in : o->in;
+    const op *o = &w->ops[s->first], *norm = norms_layer(w, s) ? s->layer_norm : s->norm;
+    const reg in = norm ? norm->in : o->in;
     const launch_kind kind = product_kind(w, s);
     const bool few = kind == LAUNCH_LINEAR;
     cuda_linear a;
@@ -244,8 +249,10 @@ static nib_status multiply_rows(const launch_walk *w, const step *s, int64_t r, 
     a.by = few ? choices_by(w->c, w->g->block, o->w, n * (w->g->two ? 2 : 1)) : NULL;
     a.ldx = launch_ld(w, in);
     a.x = launch_at(w, in) + r * a.ldx;
-    a.norm = s->norm ? launch_vector(w, s->norm->w) : NULL;
-    a.eps = s->norm ? s->norm->u.norm.eps : 0;
+    a.norm = norm ? launch_vector(w, norm->w) : NULL;
+    a.eps = norm ? norm->u.norm.eps : 0;
+    a.centred = norm && norm == s->layer_norm;
+    a.shift = a.centred ? launch_vector(w, norm->b) : NULL;
     a.two = w->g->two;
     a.gated = gates_at_once(w, s);
     a.acts = acts_at_once(w, s);
@@ -309,11 +316,17 @@ static nib_status products_and_tail(const launch_walk *w, const step *s, nib_err
     return acts_after(w, s) ? launch_each(w, s->tail, err) : NIB_OK;
 }
 
+/* Whether the norm is part of the next step. */
+static bool is_part(const launch_walk *w, const step *s) {
+    const steps *all = &w->c->blocks[w->g->block];
+    return s + 1 < all->list + all->n && s[1].layer_norm == &w->ops[s->first] && norms_layer(w, s + 1);
+}
+
 static nib_status launch_step(const launch_walk *w, const step *s, nib_error *err) {
     const op *o = &w->ops[s->first];
     switch (s->kind) {
     case STEP_EMBED: return launch_embed(w, s, err);
-    case STEP_NORM: return launch_norm(w, o, s->n > 1 ? o + 1 : NULL, err);
+    case STEP_NORM: return is_part(w, s) ? NIB_OK : launch_norm(w, o, s->n > 1 ? o + 1 : NULL, err);
     case STEP_LINEAR: return products_and_tail(w, s, err);
     case STEP_ATTEND: return launch_attend(w, s, err);
     case STEP_EACH: return launch_each(w, o, err);

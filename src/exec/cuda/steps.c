@@ -435,6 +435,18 @@ static void note_registers(cuda *c, const step *s, const op *o) {
             c->registers |= (uint32_t)1 << of[i];
 }
 
+/* Whether the products of a step can compute the LayerNorm that is the step before. */
+static bool norms_layer(const builder *b, const step *norm, const step *s) {
+    const op *o = &b->ops[norm->first], *to = &b->ops[s->first];
+    if (norm->kind != STEP_NORM || norm->n != 1 || s->kind != STEP_LINEAR || o->u.norm.kind != NORM_LAYER ||
+        o->u.norm.n_group != 1 || o->w < 0 || o->k > CUDA_MAX_CENTRED || o->fuse.n_codes != s->n_w)
+        return false;
+    for (int i = 0; i < s->n; i++)
+        if (to[i].out == o->in || (i < s->n_w && b->of->weights[to[i].w].format.layout != PACK_TILE))
+            return false;
+    return true;
+}
+
 static nib_status make_block(cuda *c, int i, step *to, nib_error *err) {
     builder b = {.of = layout_block(c->setup.layout, i), .coded = kv_is_coded(c->setup.kv.type), .err = err};
     steps *s = &c->blocks[i];
@@ -451,6 +463,8 @@ static nib_status make_block(cuda *c, int i, step *to, nib_error *err) {
             now->feeds_cache = now->feeds_cache || b.ops[o].fuse.feeds_cache;
         for (int o = at; o < at + NUM_MAX(now->n, 1); o++)
             note_registers(c, now, &b.ops[o]);
+        if (s->n > 0 && norms_layer(&b, now - 1, now))
+            now->layer_norm = &b.ops[at - 1];
         at += NUM_MAX(now->n, 1);
         s->n += now->n > 0;
     }

@@ -27,10 +27,12 @@ struct step {
     step_kind kind;
     int first, n;
     bool feeds_cache;
-    int n_w;           /* STEP_LINEAR, STEP_EXPERTS: number of products, which are the first ops */
-    const op *norm;    /* STEP_LINEAR: the norm of their input, computed with them; NULL: none */
-    const op *tail;    /* STEP_LINEAR, STEP_EXPERTS: OP_GATE of two products, OP_ADD or OP_ACT of one;
-                          STEP_REDUCE: OP_ADD of the sum; NULL: none */
+    int n_w;              /* STEP_LINEAR, STEP_EXPERTS: number of products, which are the first ops */
+    const op *norm;       /* STEP_LINEAR: the norm of their input, computed with them; NULL: none */
+    const op *layer_norm; /* STEP_LINEAR: the LayerNorm of their input, the step before, which they can
+                             compute if their kernels multiply halves; NULL: none */
+    const op *tail;       /* STEP_LINEAR, STEP_EXPERTS: OP_GATE of two products, OP_ADD or OP_ACT of one;
+                             STEP_REDUCE: OP_ADD of the sum; NULL: none */
     const op *gather;  /* STEP_GROUPS: OP_COPY before the product, whose input it reads itself; NULL: none */
     const op *scatter; /* STEP_GROUPS: OP_COPY after it, whose output it writes itself; NULL: none */
     const op *rope;    /* STEP_ATTEND: the rotation of q, equal to that of k; NULL: none */

@@ -35,12 +35,13 @@ extern "C" {
 #include "model/program.h"
 #include "numbers/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 23, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 24, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum {
     CUDA_PAGE = 64 /* positions of a KV page */,
     CUDA_MAX_ROWS = 64 /* rows of `linear` and `batch` */,
     CUDA_MAX_FETCH = 16 /* rows of `residual` */,
-    CUDA_MAX_WIDE = 65535 /* rows of `wide` and `attend_prompt` */
+    CUDA_MAX_WIDE = 65535 /* rows of `wide` and `attend_prompt` */,
+    CUDA_MAX_CENTRED = 8192 /* k of cuda_linear.centred */
 };
 enum { CUDA_FETCH_HEAD = 256 /* bytes of the scratch of `residual` that are zeroed once */ };
 enum { CUDA_MAX_SPLIT = 16, CUDA_MAX_TOP = 64 };
@@ -90,6 +91,9 @@ typedef struct cuda_linear {
     int64_t ldx;
     const float *norm; /* [k], 16-byte aligned: the input is RMSNorm(x) * norm; NULL: x itself */
     float eps;
+    bool centred;         /* the input is LayerNorm(x) * norm + shift instead; `wide` and `batch` of packed
+                             matrices only, k at most CUDA_MAX_CENTRED */
+    const float *shift;   /* [k], 16-byte aligned; NULL: zeros */
     int act_bits;         /* bits of the activations: 8 (or 0), or 4, with codes -7..7 */
     bool two;             /* 16-bit activations: a second row of 8 bits has the residual of the first */
     bool gated;           /* n_w = 2: y[0] = act(x . w[0]^T) * (x . w[1]^T) */
@@ -385,7 +389,7 @@ typedef struct cuda_route {
     float *normed; /* [n_row, ld_normed]: with `norm`, receives the input */
     int64_t ld_row, ld_normed;
     void *codes;        /* receives codes of the input, for `experts`; NULL: none. Not with `many` */
-    unsigned *ended;    /* with w, [cuda_route_ended(n_row)], 8-byte aligned, zeroed once */
+    unsigned *ended;    /* with w, [n_row + 1], zeroed once */
     bool many;          /* prompt rows */
     float *logits;      /* [n_row, ldx] */
     const float *bias;  /* [n_expert] or NULL */

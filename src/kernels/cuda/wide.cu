@@ -18,6 +18,8 @@ struct image_job {
     uint8_t *out;
     float *factor; /* [rows] */
     bool plain;    /* K keeps its order */
+    bool centred;  /* the norm is a LayerNorm, with the shift */
+    const float *shift;
     /* rows of pairs (wide_pairs): the numbers of tiles and pairs, and the pairs; NULL: rows of x */
     const int *n, *pairs;
     int n_used;
@@ -106,13 +108,52 @@ __device__ __forceinline__ void four_store(uint8_t *images, int in, int i, float
     *(uint32_t *)(line + (((piece + 1) ^ (in & 7)) * 16) + 4 * t) = odd;
 }
 
+__device__ __forceinline__ float four_sum(float4 v) {
+    return __fadd_rn(__fadd_rn(v.x, v.y), __fadd_rn(v.z, v.w));
+}
+/* The `left` elements that exist, minus the row's mean; zeros for the others. */
+__device__ __forceinline__ float4 four_centre(float4 v, float mean, int left) {
+    return make_float4(left > 0 ? __fsub_rn(v.x, mean) : 0.0f, left > 1 ? __fsub_rn(v.y, mean) : 0.0f,
+                       left > 2 ? __fsub_rn(v.z, mean) : 0.0f, left > 3 ? __fsub_rn(v.w, mean) : 0.0f);
+}
+/* Replaces a row by its LayerNorm, and returns the largest magnitude. shared: for two sums of the row. */
+template <int KEEP, int WARPS>
+__device__ __forceinline__ float layer_norm(const image_job &j, float4 (&kept)[KEEP], int begin, int step,
+                                            row_facts (&shared)[2][WARPS], int barrier) {
+    float sum = 0.0f, squares = 0.0f, largest = 0.0f;
+#pragma unroll
+    for (int m = 0; m < KEEP; m++)
+        sum = __fadd_rn(sum, four_sum(kept[m]));
+    const float mean = __fdiv_rn(of_row<WARPS>({sum, 0.0f}, shared[0], barrier).sum, (float)j.k);
+#pragma unroll
+    for (int m = 0; m < KEEP; m++) {
+        kept[m] = four_centre(kept[m], mean, j.k - begin - m * step);
+        squares = square_add(kept[m], squares);
+    }
+    squares = of_row<WARPS>({squares, 0.0f}, shared[1], barrier).sum;
+    const float factor = norm_factor_of(squares, (float)j.k, j.eps);
+    const float4 factors = make_float4(factor, factor, factor, factor);
+#pragma unroll
+    for (int m = 0; m < KEEP; m++) {
+        const int at = begin + m * step, left = j.k - at;
+        kept[m] = four_product(four_product(kept[m], factors), four_load(j.norm + at, left));
+        if (j.shift) {
+            const float4 b = four_load(j.shift + at, left);
+            kept[m] = make_float4(__fadd_rn(kept[m].x, b.x), __fadd_rn(kept[m].y, b.y),
+                                  __fadd_rn(kept[m].z, b.z), __fadd_rn(kept[m].w, b.w));
+        }
+        largest = largest_of(kept[m], largest);
+    }
+    return largest;
+}
+
 /* A block has ROWS rows; rows after the last one become zeros. A thread has four elements of K at a time, at
  * most KEEP times, and keeps them in registers (KEEP 0: it reads them again). A power of two scales the row's
  * largest magnitude to [2^14, 2^15), far from both ends of the range of halves. */
 template <int KEEP, int ROWS, int WARPS>
 __global__ void __launch_bounds__(32 * WARPS * ROWS) images_make(const __grid_constant__ image_job j) {
-    enum { EACH = 32 * WARPS, STEP = 4 * EACH };
-    __shared__ row_facts shared[ROWS][WARPS];
+    enum { EACH = 32 * WARPS, STEP = 4 * EACH, CENTRES = KEEP > 0 && KEEP * STEP <= CUDA_MAX_CENTRED };
+    __shared__ row_facts shared[ROWS][WARPS], sums[ROWS][2][WARPS];
     const int own = (int)threadIdx.x / EACH, row = (int)blockIdx.x * ROWS + own, in = row % WIDE_ROWS,
               begin = 4 * ((int)threadIdx.x % EACH), end = j.n_tile * TILE_K;
     uint8_t *const images = j.out + (int64_t)(row / WIDE_ROWS) * j.n_tile * WIDE_IMAGE;
@@ -135,15 +176,18 @@ __global__ void __launch_bounds__(32 * WARPS * ROWS) images_make(const __grid_co
 #pragma unroll
         for (int m = 0; m < KEEP; m++)
             kept[m] = four_load(x + begin + m * STEP, j.k - begin - m * STEP);
+        if (CENTRES && j.centred)
+            f.largest = layer_norm < KEEP ? KEEP : 1, WARPS > (j, kept, begin, STEP, sums[own], 1 + own);
+        else
 #pragma unroll
-        for (int m = 0; m < KEEP; m++) {
-            f.sum = square_add(kept[m], f.sum);
-            if (j.norm) {
-                const float4 w = four_load(j.norm + begin + m * STEP, j.k - begin - m * STEP);
-                kept[m] = four_product(kept[m], w);
+            for (int m = 0; m < KEEP; m++) {
+                f.sum = square_add(kept[m], f.sum);
+                if (j.norm) {
+                    const float4 w = four_load(j.norm + begin + m * STEP, j.k - begin - m * STEP);
+                    kept[m] = four_product(kept[m], w);
+                }
+                f.largest = largest_of(kept[m], f.largest);
             }
-            f.largest = largest_of(kept[m], f.largest);
-        }
     } else
         for (int i = begin; i < j.k; i += STEP) {
             f.sum = square_add(four_load(x + i, j.k - i), f.sum);
@@ -151,7 +195,7 @@ __global__ void __launch_bounds__(32 * WARPS * ROWS) images_make(const __grid_co
         }
     f = of_row<WARPS>(f, shared[own], 1 + own);
     float factor = 1.0f;
-    if (j.norm)
+    if (j.norm && !j.centred)
         factor = norm_factor_of(f.sum, (float)j.k, j.eps);
     const uint32_t e = exponent_of(__fmul_rn(f.largest, factor));
     factor = __fmul_rn(factor, __uint_as_float((2 * 127 + 14 - e) << 23));
@@ -240,10 +284,10 @@ static int images_of(const image_job &i, bool few, cuda_stream s) {
 
 int images_launch(const cuda_linear *a, bool plain, bool few, unsigned rows, cuda_stream s) {
     const image_job i = {
-        a->x,          a->norm,   a->ldx, (int)a->w[0].k,        (int)tile_count(a->w[0].k),
-        (int)a->n_row, (int)rows, a->eps, (uint8_t *)a->scratch, (float *)(uintptr_t)wide_factors(a),
-        plain};
-    return images_of(i, few, s);
+        a->x,          a->norm,    a->ldx,  (int)a->w[0].k,        (int)tile_count(a->w[0].k),
+        (int)a->n_row, (int)rows,  a->eps,  (uint8_t *)a->scratch, (float *)(uintptr_t)wide_factors(a),
+        plain,         a->centred, a->shift};
+    return a->centred && i.k > CUDA_MAX_CENTRED ? (int)CUDA_UNSUPPORTED : images_of(i, few, s);
 }
 
 int images_pairs_launch(const cuda_experts *a, const wide_job &j, cuda_stream s) {
