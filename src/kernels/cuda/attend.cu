@@ -325,30 +325,28 @@ __device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, i
             float x[2][2];
             fresh_take(w, base, &p);
             keys_score(w, base, p, &s, x);
-            if (i + WARPS < n_half)
+            if (BITS == 16 && i + WARPS < n_half)
                 keys_load(w, half_at(i + WARPS), &p);
             values_sum(p, x, &s);
-            if (i + WARPS < n_half)
+            if (BITS == 16 && i + WARPS < n_half)
                 values_load(w, half_at(i + WARPS), &p);
         }
         if constexpr (BITS != 16) {
-            if (v > warp) {
-                piece_begin(false, v);
-                piece_begin(true, v);
-            }
-            /* The keys of the next piece arrive while the values of this one are multiplied. */
+            /* The keys of the next piece arrive while the values of this one are multiplied, also those of
+             * the next warp's first piece. */
             for (int i = v; i < n_code; i += WARPS) {
+                const int next = i + WARPS < n_code ? i + WARPS : v + HERE < WARPS ? v + HERE : n_code;
                 float x[4][2];
                 copies_wait<1>();
                 __syncwarp();
                 keys_score(w, code_at(i), *piece, &s, x);
                 __syncwarp();
-                piece_begin(false, i + WARPS);
+                piece_begin(false, next);
                 copies_wait<1>();
                 __syncwarp();
                 values_sum(w, *piece, x, &s);
                 __syncwarp();
-                piece_begin(true, i + WARPS);
+                piece_begin(true, next);
             }
         }
         sums_write(w, v, s, out_of);
@@ -432,9 +430,10 @@ template <int D, int BITS> static size_t shared_bytes(const attend_job &j, int h
     return sizeof(float) * WARPS * D * (size_t)j.n_together + pieces;
 }
 template <int D, int BITS, int HERE> static int run_blocks(const attend_job &j, dim3 grid, cuda_stream s) {
+    auto *const kernel = attend_one<D, BITS, HERE>;
     const size_t bytes = shared_bytes<D, BITS>(j, HERE);
-    const int e = prepare(attend_one<D, BITS, HERE>, bytes);
-    return e ? e : launch(attend_one<D, BITS, HERE>, grid, dim3(32 * HERE), bytes, s, j);
+    const int e = prepare(kernel, bytes);
+    return e ? e : launch(kernel, grid, dim3(32 * HERE), bytes, s, j);
 }
 template <int D, int BITS> static int run(attend_job j, cuda_stream s) {
     enum { FEW = D > 128 ? 2 * FEWER : (int)FEWER };
