@@ -168,6 +168,8 @@ typedef struct nib_engine_options {
     int32_t gpu_layers;  /* at most this many of the last layers keep their weights on the GPU. The processor
                             computes the others, or they are copied for a prompt. 0: as many as fit under
                             `vram` */
+    int32_t cpu_experts; /* with a GPU, for generated rows: the processor computes the experts of so many
+                            first layers with experts, and all else is resident. 0: the fastest that fits */
     const char *kernels; /* file of the kernel map (which strategy computes which product); NULL: this
                             machine's own, if it exists; "none": the rule decides */
     const char *plan;    /* JSON of a plan to follow ('nibble plan --json'): formats, activations and layers

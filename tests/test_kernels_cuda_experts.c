@@ -351,6 +351,149 @@ static void check_left(const mixture_case *c, const char *name, const char *reci
     free(norm), free(y);
 }
 
+/* ---- experts of which some are missing ---- */
+
+/* What experts that are in `places` give for the first rows, apart. */
+typedef struct part_case {
+    float *chosen, *outputs; /* on the device: [n_row, 2 * n_used], [n_row * n_used, d] */
+    const int16_t *here;
+    void *memory[8];
+    int n;
+} part_case;
+
+static void *keep(part_case *p, void *memory) {
+    p->memory[p->n++] = memory;
+    return memory;
+}
+
+/* The matrices of the experts that have a place, in the order of these. */
+static view some_of(const mixture_case *c, int i, const int16_t *places, part_case *p) {
+    uint64_t each = 0;
+    view w = c->w[i];
+    pack_bytes(&w.format, w.n / c->of.n_expert, w.k, &each);
+    uint8_t *to = keep(p, device_new((size_t)(each * (uint64_t)c->of.n_expert)));
+    for (int64_t e = 0; e < c->of.n_expert; e++)
+        if (places[e] >= 0)
+            OK(cuda->on_device(to + (uint64_t)places[e] * each, (const uint8_t *)w.data + (uint64_t)e * each,
+                               (size_t)each, stream));
+    w.data = to;
+    return w;
+}
+
+static part_case part_open(const mixture_case *c, int64_t n_row, bool two, const int16_t *places) {
+    const mixture *m = &c->of;
+    part_case p = {.n = 0};
+    p.chosen = keep(&p, device_new((size_t)(n_row * c->router.n) * sizeof(float)));
+    float *neurons = keep(&p, device_new((size_t)(n_row * m->n_used * m->ff) * sizeof(float)));
+    const cuda_route r = route_of(&c->router, c->logits_there, NULL, n_row, p.chosen, two);
+    p.here = keep(&p, device_copy(places, (size_t)m->n_expert * sizeof *places));
+    cuda_experts up = {.w = {some_of(c, 0, places, &p), some_of(c, 1, places, &p)},
+                       .n_w = 2,
+                       .n_expert = m->n_expert,
+                       .n_used = m->n_used,
+                       .n = m->ff,
+                       .n_row = n_row,
+                       .x = c->x_there,
+                       .ldx = m->d,
+                       .chosen = p.chosen,
+                       .ldc = c->router.n,
+                       .few = r.few,
+                       .two = two,
+                       .gated = true,
+                       .act = ACT_SILU,
+                       .y = {neurons},
+                       .ldy = {m->n_used * m->ff},
+                       .here = p.here};
+    cuda_experts down = up;
+    down.w[0] = some_of(c, 2, places, &p);
+    down.n_w = 1;
+    down.n = m->d;
+    down.x = neurons;
+    down.ldx = m->n_used * m->ff;
+    down.each = down.sum = down.weighted = down.apart = true;
+    down.gated = false;
+    const int64_t a = cuda_experts_scratch(&up), b = cuda_experts_scratch(&down);
+    up.scratch = down.scratch = keep(&p, device_new((size_t)(a > b ? a : b) + 256));
+    p.outputs = cuda_experts_part(&down);
+    OK(cuda->route(&r, stream));
+    OK(cuda->experts(&up, stream));
+    OK(cuda->experts(&down, stream));
+    OK(cuda->stream_sync(stream));
+    drop(r.few), drop(r.wide);
+    return p;
+}
+
+static void part_close(part_case *p) {
+    while (p->n > 0)
+        drop(p->memory[--p->n]);
+}
+
+/* Some experts are here, and the test plays the host for the others: twice, so that counters go on. */
+static void check_apart(const mixture_case *c, const char *name, int64_t n_row, bool two) {
+    enum { LINE = 32 /* words */ };
+    const mixture *m = &c->of;
+    const size_t n_pair = (size_t)(n_row * m->n_used), n_out = n_pair * (size_t)m->d;
+    int16_t here[ROUTE_MAX_EXPERT], others[ROUTE_MAX_EXPERT];
+    int n_here = 0, n_other = 0;
+    for (int64_t e = m->n_expert - 1; e >= 0; e--) { /* in another order than their numbers' */
+        here[e] = (int16_t)(e % 3 ? n_here++ : -1);
+        others[e] = (int16_t)(e % 3 ? -1 : n_other++);
+    }
+    part_case p = part_open(c, n_row, two, here), rest = part_open(c, n_row, two, others);
+    float *want = layer_of(c, 0, n_row, two, false), *is = malloc((size_t)(n_row * m->d) * sizeof *is);
+    const size_t words = 2 * LINE + n_out + (size_t)(n_row * m->d) + 2 * n_pair;
+    const size_t bytes = (words * sizeof(float) + 4095) / 4096 * 4096;
+    uint32_t *shared = aligned_alloc(4096, bytes);
+    void *there = NULL;
+    memset(shared, 0, bytes);
+    OK(cuda->map(shared, bytes, &there));
+    uint32_t *const mapped = there;
+    float *const outputs = (float *)(void *)(shared + 2 * LINE);
+    read_back(outputs, rest.outputs, n_out * sizeof *outputs);
+    unsigned *counts = device_new(CUDA_MAIL_BYTES);
+    OK(cuda->fill(counts, 0, CUDA_MAIL_BYTES, stream));
+    const cuda_mail mail = {mapped, mapped + LINE, counts};
+    float *y = device_new((size_t)(n_row * m->d) * sizeof *y);
+    const cuda_hand_down down = {.mail = mail,
+                                 .x = c->x_there,
+                                 .ldx = m->d,
+                                 .chosen = p.chosen,
+                                 .ldc = c->router.n,
+                                 .to_x = (float *)(void *)(mapped + 2 * LINE) + n_out,
+                                 .to_chosen = (float *)(void *)(mapped + 2 * LINE) + n_out + n_row * m->d,
+                                 .k = m->d,
+                                 .n_used = m->n_used,
+                                 .n_row = n_row,
+                                 .ended = counts + 2};
+    const cuda_hand_up up = {.mail = mail,
+                             .part = p.outputs,
+                             .host = (const float *)(void *)(mapped + 2 * LINE),
+                             .here = p.here,
+                             .chosen = p.chosen,
+                             .ldc = c->router.n,
+                             .y = y,
+                             .ldy = m->d,
+                             .n = m->d,
+                             .n_used = m->n_used,
+                             .n_row = n_row,
+                             .weighted = true};
+    for (uint32_t turn = 1; turn <= 2; turn++) {
+        OK(cuda->hand_down(&down, stream));
+        OK(cuda->hand_up(&up, stream));
+        OK(cuda->handed_down(shared, turn, stream));
+        if (memcmp(outputs + n_out, c->x, (size_t)(n_row * m->d) * sizeof *is) != 0)
+            fail_msg("%s: other rows are handed down", name);
+        __atomic_store_n(shared + LINE, turn, __ATOMIC_RELEASE);
+        read_back(is, y, (size_t)(n_row * m->d) * sizeof *is);
+        if (memcmp(is, want, (size_t)(n_row * m->d) * sizeof *is) != 0)
+            fail_msg("%s: %d rows have other bits when some experts are the host's", name, (int)n_row);
+    }
+    OK(cuda->unpin(shared));
+    drop(counts), drop(y);
+    part_close(&p), part_close(&rest);
+    free(shared), free(want), free(is);
+}
+
 static double dot(const matrix *m, int64_t row, const double *x, float *memory) {
     double sum = 0;
     matrix_row(m, row, memory);
@@ -431,6 +574,8 @@ static void products(void **state) {
             const char *name = recipe ? recipe : type_get(type)->name;
             check_layer(&c, name, false, false, floats ? 1e-5 : 0.03);
             check_layer(&c, name, true, false, floats ? 1e-5 : 1e-3);
+            for (int64_t n_row = 1; n_row <= 64; n_row *= 8)
+                check_apart(&c, name, n_row, t % 2 && n_row > 1);
             if (of.d % 32 == 0) {
                 check_left(&c, name, "u4g32", false);
                 check_left(&c, name, "u4g32", true);

@@ -286,6 +286,62 @@ static void a_share_of_every_layer(void **state) {
     assert_true(n_part > 3);
 }
 
+/* Of layers of experts all else is resident, and as many experts as fit. */
+static void experts_apart(void **state) {
+    (void)state;
+    enum { EXPERTS = 7 * MIB, N_EXPERT = 16, EACH = EXPERTS / N_EXPERT, N_LAYER = N_BLOCK - 2 };
+    plan_rates r = usual();
+    r.at[PLACE_RAM].to[PLACE_GPU] = 1e9;
+    int n_apart = 0, n_different = 0, before = -1;
+    for (uint64_t capacity = 50 * MIB; capacity < 90 * MIB; capacity += MIB) {
+        homes_block blocks[N_BLOCK];
+        uint64_t matrices[N_MATRIX];
+        bool stack[N_MATRIX];
+        homes_question q = question(blocks, capacity);
+        homes_split s;
+        nib_error err = {0};
+        cut(&q, matrices);
+        q.layer.bytes = 10 * MIB;
+        q.layer.chosen = EXPERTS;
+        q.layer.share = 0.125;
+        q.one_cache = true; /* no layer is computed in place */
+        q.stack = stack;
+        for (int i = 0; i < N_MATRIX; i++)
+            stack[i] = i < N_MATRIX - 1 && i % 4 >= 2;
+        for (int b = 1; b < N_BLOCK - 1; b++) {
+            blocks[b].apart = true;
+            blocks[b].n_expert = N_EXPERT;
+            blocks[b].expert = EACH;
+            blocks[b].kept_more = 4096;
+        }
+        if (homes_split_make(&q, &r, &s, &err))
+            fail_msg("%s", err.message);
+        assert_true(s.weights + s.others <= capacity);
+        n_apart += s.n_apart > 0;
+        for (int b = 1; b < N_BLOCK - 1 && s.n_apart > 0; b++) {
+            assert_true(s.of[b].apart && s.of[b].kind == HOME_STREAMED);
+            assert_true(s.of[b].away == EXPERTS - (uint64_t)s.n_kept * EACH);
+        }
+        if (s.n_apart > 0) {
+            assert_true(s.n_apart == N_LAYER && s.slot == EXPERTS && s.n_kept >= before);
+            assert_true(s.weights + s.others + N_LAYER * (EACH + 3 * MIB) > capacity ||
+                        s.n_kept == N_EXPERT - 1);
+            n_different += s.n_kept != before;
+            before = s.n_kept;
+        }
+        homes_split_clear(&s);
+        q.n_cpu_experts = 2;
+        const nib_status status = homes_split_make(&q, &r, &s, &err);
+        assert_true(status == NIB_OK ? s.n_apart == 2 && s.n_kept == 0 && s.of[1].apart && s.of[2].apart
+                                     : status == NIB_E_NOFIT && strstr(err.message, "is the smallest"));
+        homes_split_clear(&s);
+        q.max_layers = 2;
+        assert_int_equal(homes_split_make(&q, &r, &s, &err), NIB_E_USAGE);
+        homes_split_clear(&s);
+    }
+    assert_true(n_apart > 5 && n_different > 2);
+}
+
 /* The GPU computes while the link brings weights, and waits for the processor: where its time is what lasts,
  * no layer is computed by a slower one. */
 static void the_gpu_takes_time(void **state) {
@@ -554,6 +610,7 @@ int main(void) {
         cmocka_unit_test(a_plan_is_followed),
         cmocka_unit_test(processor_attends),
         cmocka_unit_test(a_share_of_every_layer),
+        cmocka_unit_test(experts_apart),
         cmocka_unit_test(a_share_is_followed),
         cmocka_unit_test(the_gpu_takes_time),
     };

@@ -193,12 +193,19 @@ static void print_gpu(const terminal *s, const json_t *gpu) {
     if (!gpu)
         return;
     const long long n_here = field_int(gpu, "in_place"), n_streamed = field_int(gpu, "streamed"),
-                    n_resident = field_int(gpu, "resident"), n_in_part = field_int(gpu, "in_part");
-    if (n_here || n_streamed)
+                    n_resident = field_int(gpu, "resident"), n_in_part = field_int(gpu, "in_part"),
+                    n_apart = field_int(gpu, "apart");
+    if (n_here || n_streamed || n_apart)
         terminal_line(s, "GPU          %lld of %lld blocks are resident; %lld are streamed for each pass",
-                      n_resident, n_resident + n_streamed + n_here, n_streamed);
+                      n_resident, n_resident + n_streamed + n_here + n_apart, n_streamed);
     else
         terminal_line(s, "GPU          all blocks are resident");
+    if (n_apart)
+        terminal_line(
+            s,
+            "             of %lld all is but experts, of which each has %lld; for generated rows the "
+            "processor computes the others, for prompts they are streamed",
+            n_apart, field_int(gpu, "experts"));
     if (n_in_part)
         terminal_line(s, "             of %lld of these a part is resident, and the rest is streamed",
                       n_in_part);

@@ -48,6 +48,7 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     options->launcher = args->launcher;
     options->program = "/proc/self/exe";
     options->gpu_layers = gpu_layers(args);
+    options->cpu_experts = (int32_t)args->cpu_experts;
     cli_residual_options(args, options);
     options->no_fuse = args->no_fuse;
     options->sparse_v = (float)args->sparse_v / 100;

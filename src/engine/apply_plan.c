@@ -112,7 +112,7 @@ static nib_status check_bytes(const plan_block *pb, const block *b, const char *
 
 /* The bytes of the block's slices in each place, and its device. */
 static layout_place place_of(const engine_core *e, const plan_block *pb) {
-    layout_place place = {.on_gpu = pb->on_gpu, .in_vram = has_vram(pb)};
+    layout_place place = {.on_gpu = pb->on_gpu, .in_vram = has_vram(pb), .apart = pb->apart};
     for (int second = 0; second < 2; second++)
         for (int i = 0; i < PLACES; i++)
             plan_block_bytes(pb, second, e->places.of[i].kind, &place.bytes[second][i]);

@@ -168,6 +168,7 @@ backend_setup core_backend_setup(const engine_core *e, int n_thread) {
                        .sparse_v = e->requested.sparse_v,
                        .sparse_v_raw = e->requested.sparse_v_raw,
                        .max_layers = e->requested.gpu_layers,
+                       .n_cpu_experts = e->requested.cpu_experts,
                        .n_attended = e->resolved.n_attended,
                        .sliced = e->requested.bf16_tiles,
                        .whole_head = e->requested.shortlist == NIB_SHORTLIST_OFF,

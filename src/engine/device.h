@@ -8,6 +8,9 @@
 typedef struct engine_device {
     homes_question share; /* cleared: the whole device is free, as the check back end's */
     homes_split split;
+    bool *apart;     /* [n_block]: device_store_setup.apart, and its places; NULL: the split has none */
+    int16_t *places; /* [n_block, n_place] */
+    int n_place;
     device_store *store; /* NULL: the back end computes in host memory */
 } engine_device;
 

@@ -33,9 +33,8 @@ static size_t count_formats(const block *blk) {
 static size_t max_slices(const layout *lay) {
     size_t max = 0;
     for (int b = 0; b < layout_n_block(lay); b++)
-        max += 2 * count_formats(
-                       layout_block(lay, b)); /* each in RAM and on disk, or in VRAM with vectors in RAM */
-    return max + 1;                           /* the output head's sketch */
+        max += 3 * count_formats(layout_block(lay, b)); /* each in VRAM, in RAM and on disk */
+    return max + 1;                                     /* the output head's sketch */
 }
 
 uint64_t placement_bytes(const layout *lay) {
@@ -123,18 +122,16 @@ void placement_fill(placement *p, const layout *lay, const pager *weights, const
         size_t first = p->n_slice;
         for (int w = 0; w < blk->n_weight; w++) {
             const char *also = other_user(lay, b, w), *format;
-            uint64_t kept, on_disk;
             if (blk->weights[w].shared_block >= 0)
                 continue;
             format = format_name(p, &blk->weights[w]);
-            pager_where(weights, b, w, &kept, &on_disk);
-            if (on && device_store_keeps(on, b, w)) {
-                add(p, first,
-                    (nib_slice){blk->name, also, blk->layer, format, kept + on_disk, NIB_TIER_VRAM});
-                continue;
-            }
-            add(p, first, (nib_slice){blk->name, also, blk->layer, format, kept, NIB_TIER_RAM});
-            add(p, first, (nib_slice){blk->name, also, blk->layer, format, on_disk, NIB_TIER_DISK});
+            const bool *copied = on && blk->weights[w].n_expert > 1 ? device_store_copied(on) : NULL;
+            pager_bytes of = pager_where(weights, b, w, copied);
+            if (on && device_store_keeps(on, b, w))
+                of = (pager_bytes){.copied = of.kept + of.on_disk + of.copied};
+            add(p, first, (nib_slice){blk->name, also, blk->layer, format, of.copied, NIB_TIER_VRAM});
+            add(p, first, (nib_slice){blk->name, also, blk->layer, format, of.kept, NIB_TIER_RAM});
+            add(p, first, (nib_slice){blk->name, also, blk->layer, format, of.on_disk, NIB_TIER_DISK});
         }
     }
     add_sketch(p, lay, n_best, on_device);

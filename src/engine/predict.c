@@ -30,17 +30,17 @@ static void decide(const engine_core *e, const pager *weights, planning *f, plan
     d->cache = &f->q.caches[0];
     for (int b = 0; b < f->q.n_block; b++) {
         const block *of = layout_block(e->layout, b);
-        uint64_t kept = 0, all = 0, here, on_disk;
+        uint64_t kept = 0, all = 0;
         for (int i = 0; i < of->n_weight; i++) {
             if (of->weights[i].vector)
                 continue;
-            pager_where(weights, b, i, &here, &on_disk);
-            kept += here;
-            all += here + on_disk;
-            looked_up += on_disk;
+            const pager_bytes at = pager_where(weights, b, i, NULL);
+            kept += at.kept;
+            all += at.kept + at.on_disk;
+            looked_up += at.on_disk;
             if (&of->weights[i] == head)
-                f->q.best_waits *=
-                    asked_share(head->n, (double)here / (double)NUM_MAX(here + on_disk, UINT64_C(1)));
+                f->q.best_waits *= asked_share(
+                    head->n, (double)at.kept / (double)NUM_MAX(at.kept + at.on_disk, UINT64_C(1)));
         }
         const plan_choice *c = &f->blocks[b].choices[0];
         const double share = all ? (double)kept / (double)all : 1;

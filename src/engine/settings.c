@@ -61,6 +61,10 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
     if (o->gpu_layers < 0)
         return nib_fail(err, NIB_E_USAGE, "layers on the GPU: expected 0 or more, found %ld",
                         (long)o->gpu_layers);
+    if (o->cpu_experts < 0)
+        return nib_fail(err, NIB_E_USAGE,
+                        "experts on the processor: expected those of 0 or more layers, found %ld",
+                        (long)o->cpu_experts);
     if (o->n_draft < -DRAFT_MAX || o->n_draft > DRAFT_MAX)
         return nib_fail(err, NIB_E_USAGE, "proposed tokens: expected at most %d, found %ld", DRAFT_MAX,
                         (long)o->n_draft);

@@ -7,7 +7,7 @@
 #include "base/num.h"
 #include "plan/homes.h"
 #include "engine/packed_folder.h"
-#include "profile/popularity.h"
+#include "engine/popular.h"
 
 #include <string.h>
 
@@ -85,46 +85,19 @@ static nib_status check_residuals(const placing *w, nib_error *err) {
     return NIB_OK;
 }
 
-/* The counted shares of a block's experts; NULL: there are none. */
-static const double *shares_of(const placing *w, int b) {
-    const int layer = layout_block(w->e->layout, b)->layer;
-    return w->chosen.share && layer >= 0 ? w->chosen.share + layer * w->chosen.n_expert : NULL;
-}
-
-/* Loads what profile --experts has counted. A problem with the file is logged. */
-static nib_status load_popularity(placing *w, nib_error *err) {
-    const hparams *hp = model_hparams(w->e->m);
-    char content[40];
-    nib_error why;
-    if (hp->n_expert == 0)
-        return NIB_OK;
-    NIB_TRY(container_content_key(model_container(w->e->m), content, err));
-    char *path = popularity_find(content);
-    if (path && popularity_load(path, content, &w->chosen, &why) != NIB_OK)
-        log_line(&w->e->log, "shares of experts: %s", why.message);
-    mem_free(path);
-    if (w->chosen.n_layer != hp->n_layer || w->chosen.n_expert != hp->n_expert)
-        popularity_clear(&w->chosen);
-    return NIB_OK;
-}
-
 /* The most popular experts of each block get memory first. */
 static void rank_experts(placing *w) {
     for (pager_page *page = w->pages; page < w->pages + w->n_page; page++) {
-        const double *share = page->chosen ? shares_of(w, page->block) : NULL;
-        if (!share)
-            continue;
-        page->rank = 0;
-        for (int e = 0; e < w->chosen.n_expert; e++)
-            page->rank +=
-                share[e] > share[page->expert] || (e < page->expert && !(share[e] < share[page->expert]));
+        const double *share = page->chosen ? popular_shares(w->e, &w->chosen, page->block) : NULL;
+        if (share)
+            page->rank = popular_rank(share, w->chosen.n_expert, page->expert);
     }
 }
 
 /* The pager keeps popular experts until it has seen what this run chooses. */
 static void tell_shares(const placing *w) {
     for (const pager_page *page = w->pages; page < w->pages + w->n_page; page++) {
-        const double *share = page->leads ? shares_of(w, page->block) : NULL;
+        const double *share = page->leads ? popular_shares(w->e, &w->chosen, page->block) : NULL;
         if (share)
             pager_expect_expert(w->pager, page->block, page->expert, (float)share[page->expert]);
     }
@@ -160,7 +133,7 @@ static nib_status place_some(placing *w, uint64_t min, nib_error *err) {
         return check_plan(w, free_bytes, err);
     memset(w->home_of, HOME_OPEN, (size_t)w->n_page);
     leave_to_device(w);
-    NIB_TRY(load_popularity(w, err));
+    NIB_TRY(popular_load(w->e, &w->chosen, err));
     rank_experts(w);
     homes_spread(w->pages, w->n_page, left, w->home_of);
     say_if_few(w);

@@ -47,6 +47,7 @@ typedef struct backend_setup {
                                 NIB_ACT_AX for 4 and 8 (weight.n8) */
     bool a16;                /* some blocks have 16 */
     bool fuse;               /* execute the programs' rewrites (op.fuse); the answers are the same */
+    int n_cpu_experts;       /* homes_question.n_cpu_experts */
     int max_layers;          /* maximum number of layers whose weights a device keeps; 0: as many as fit */
     int n_attended;          /* of a plan that is followed (homes_question.n_attended) */
     bool sliced;             /* float weights by slices (linear_args.sliced), if supported */
@@ -99,6 +100,13 @@ typedef struct backend_pass {
     const canceller *cancel; /* polled during the computation; NULL: never */
 } backend_pass;
 
+/* What a visit of VISIT_EXPERTS computes: the outputs of pairs of a row and one of its experts, before they
+ * are weighted and added up. The inputs are in the registers of the block's first op with experts. */
+typedef struct backend_experts {
+    const int16_t *here; /* [n_expert]: not negative: the expert is left out; NULL: none is */
+    float *to;           /* [n_row * n_used, n]: pair i of all the visit's rows at i * n */
+} backend_experts;
+
 /* One visit: rows of the pass and a block. It and its weights are valid during the call. */
 typedef struct backend_run {
     visit visit;         /* the head is visited last */
@@ -107,6 +115,7 @@ typedef struct backend_run {
     int64_t segment_row; /* that row in the segment */
     acquired weights;    /* the block's weights, acquired in backend.store */
     bool replaced;       /* the weights are not the model's and are in host memory (measurements) */
+    const backend_experts *experts; /* of a visit of VISIT_EXPERTS */
     pager *pager; /* gives weights that have no data: streamed matrices in host memory, by pager_fetch in the
                      order of the program, and tables that are looked up, by pager_read_row */
     int act_bits; /* overrides backend_setup.act_bits; 0: does not */

@@ -32,5 +32,7 @@ nib_status device_cuda_ok(const device *d, int error, const char *what, nib_erro
 /* Opens host memory that this GPU accesses in place. The GPU is borrowed. NIB_E_DEVICE: it cannot access host
  * memory. Its `reorder` copies between that memory and the GPU's. */
 nib_status device_mapped_open(device *gpu, device **out, nib_error *err);
+/* The GPU's address of memory of such a device. */
+void *device_mapped_there(const device *d, const void *host);
 
 #endif

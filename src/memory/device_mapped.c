@@ -27,6 +27,11 @@ nib_status device_mapped_open(device *gpu, device **out, nib_error *err) {
     return NIB_OK;
 }
 
+void *device_mapped_there(const device *d, const void *host) {
+    const device_mapped *m = (const device_mapped *)(const void *)d;
+    return (void *)((uintptr_t)host + (uintptr_t)m->apart);
+}
+
 static void mapped_close(device *d) {
     mem_free(of(d));
 }

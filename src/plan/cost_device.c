@@ -33,16 +33,43 @@ static double bytes_of(const plan_question *q, int b) {
     return (double)q->device->blocks[b].bytes;
 }
 
+/* Whether the processor computes experts of the block for generated rows. */
+static bool is_apart(const plan_question *q, int b) {
+    return q->split->of[b].apart;
+}
+
+/* Bytes that a token reads of experts of such a block: of those in RAM, or with `here` of those on the GPU.
+ */
+static double expert_bytes(const plan_question *q, int b, int choice, bool here) {
+    const plan_block_facts *f = &q->blocks[b];
+    const double hit = homes_hit(q->device, q->split->n_kept);
+    return (double)f->choices[choice].chosen_bytes * f->expert_share * (here ? hit : 1 - hit);
+}
+
 /* Bytes that a token reads of the block's weights on the GPU. */
 static double read_bytes(const plan_question *q, int b, int choice) {
     const plan_block_facts *f = &q->blocks[b];
     const double all = bytes_of(q, b);
+    if (is_apart(q, b))
+        return all - (double)f->choices[choice].chosen_bytes + expert_bytes(q, b, choice, true);
     return homes_read_bytes(all, NUM_MIN(all, (double)f->choices[choice].chosen_bytes), f->expert_share, 1);
 }
 
-/* Bytes of block b that cross the link for a pass. */
+/* Seconds of the processor's experts of a block. */
+static double expert_seconds(const plan_question *q, int b, int choice) {
+    const homes_layer *l = &q->device->layer;
+    return expert_bytes(q, b, choice, false) / q->rates.one_row[l->bits] *
+               (l->two ? q->rates.two_slices : 1) +
+           HOMES_APART_TURN;
+}
+
+/* Bytes of block b that cross the link for a pass of prompt rows. */
 static double away(const plan_question *q, int b) {
     return b > 0 ? (double)q->split->of[b].away : 0;
+}
+/* The same of generated rows. */
+static double away_for_token(const plan_question *q, int b) {
+    return is_apart(q, b) ? 0 : away(q, b);
 }
 
 bool plan_is_resident_on_gpu(const plan_question *q, int b) {
@@ -67,8 +94,10 @@ double plan_device_block_seconds(const plan_question *q, int b, int choice) {
     const double own = homes_read_bytes(bytes, (double)q->blocks[b].choices[choice].chosen_bytes,
                                         q->blocks[b].expert_share, 1);
     return NUM_MAX(read_bytes(q, b, choice), own) / q->rates.at[PLACE_GPU].read + launches(q, b) +
-           (bytes_of(q, b) > 0 ? bytes * away(q, b) / bytes_of(q, b) / q->rates.at[PLACE_RAM].to[PLACE_GPU]
-                               : 0);
+           (is_apart(q, b) ? expert_seconds(q, b, choice) : 0) +
+           (bytes_of(q, b) > 0
+                ? bytes * away_for_token(q, b) / bytes_of(q, b) / q->rates.at[PLACE_RAM].to[PLACE_GPU]
+                : 0);
 }
 
 double plan_device_prompt_seconds(const plan_question *q, int b) {
@@ -121,7 +150,9 @@ static void add_block(const plan_question *q, const plan_decision *d, int b, dev
         const double read = read_bytes(q, b, d->choice[b]);
         w->gpu_s += read / q->rates.at[PLACE_GPU].read + launches(q, b);
         w->vram += read;
-        w->link += away(q, b);
+        w->link += away_for_token(q, b);
+        w->cpu_s += is_apart(q, b) ? expert_seconds(q, b, d->choice[b]) : 0;
+        w->ram += is_apart(q, b) ? expert_bytes(q, b, d->choice[b], false) : 0;
     }
     const int from = owner_of(q, b);
     if (away(q, b) <= 0 || d->choice[from] < 0)
@@ -190,7 +221,7 @@ static const char *bottleneck_of(const plan_prediction *p, const device_work *w,
         return "link";
     if (slowest <= p->ram_s)
         return "memory read";
-    return w->cpu_s > w->gpu_s ? "the processor's layers" : "the GPU";
+    return w->cpu_s > w->gpu_s ? "the processor's layers or experts" : "the GPU";
 }
 
 static uint64_t vram_of(const plan_question *q) {

@@ -21,8 +21,10 @@
  * A pass of generated rows is limited by the rate at which weights are read. So the processor computes some
  * layers where their weights are, while others are streamed: memory and link work at the same time. Prompt
  * rows stream all of these layers, however few rows there are, because a row's bits may not depend on the
- * number of other rows. No layer is computed in place if more sequences may decode together than the
- * processor can serve in the time in which the link brings all layers. */
+ * number of other rows. Of a layer of experts it computes only those that are not resident: a row reads few
+ * of its bytes there, the most popular ones are read on the GPU, and the layer's other matrices are resident.
+ * No layer is computed in place if more sequences may decode together than the processor can serve in the
+ * time in which the link brings all layers. */
 
 /* A layer that is not resident; all of them are taken to be equal. */
 typedef struct homes_layer {
@@ -71,6 +73,8 @@ typedef struct block_home {
     bool staged; /* the layer's keys and values are in host memory, and come to the GPU, which computes it */
     bool attended; /* or of a staged layer: the processor attends for generated rows, while the GPU computes
                       all else */
+    bool apart;    /* of a streamed layer of experts: all else is resident, and the processor computes for
+                      generated    rows the experts that are not; only prompt rows stream these */
     uint64_t away; /* bytes that cross the link in a pass that computes the block on the GPU */
 } block_home;
 
@@ -93,11 +97,15 @@ enum {
 typedef struct homes_block {
     uint64_t bytes; /* of the matrices that only this block reads on the GPU; of the embedding's block: of the
                        tables that the GPU can look up */
-    int first_matrix; /* of these matrices in homes_question.matrices */
-    uint64_t cache;   /* its part of a KV page, in bytes */
-    uint64_t newest;  /* with codes: its part of a page of a sequence's newest positions (kv_table.h) */
-    int n_launch;     /* kernel launches with one row */
-    bool slides;      /* on the GPU the cache is in a page's part for windows (state/kv_slide.h) */
+    int first_matrix;   /* of these matrices in homes_question.matrices */
+    uint64_t cache;     /* its part of a KV page, in bytes */
+    uint64_t newest;    /* with codes: its part of a page of a sequence's newest positions (kv_table.h) */
+    int n_launch;       /* kernel launches with one row */
+    bool apart;         /* the processor can compute the block's experts apart from its other ops */
+    int n_expert;       /* 0: it has none */
+    uint64_t expert;    /* bytes of one expert's matrices */
+    uint64_t kept_more; /* bytes that resident experts take besides, at most */
+    bool slides;        /* on the GPU the cache is in a page's part for windows (state/kv_slide.h) */
 } homes_block;
 
 /* The facts on which the decision depends. */
@@ -106,6 +114,9 @@ typedef struct homes_question {
     int n_block;
     uint64_t *matrices; /* [n_matrix]: bytes of each of the blocks' matrices. Freed as `blocks` */
     int n_matrix;
+    bool *stack;       /* [n_matrix]: it has experts. Freed as `blocks` */
+    double *hits;      /* [most experts + 1]: the share of rows' choices that the first so many experts by
+                          popularity      have; NULL: all are as popular. Freed as `blocks` */
     uint64_t fixed;    /* bytes of vectors, and of matrices that several blocks read: always resident */
     uint64_t sketch;   /* bytes of the head's sketch (exec/shortlist.h); 0: it has none */
     bool needs_sketch; /* true: the sketch is made even if fewer layers are resident; false: only if all
@@ -128,6 +139,8 @@ typedef struct homes_question {
     uint64_t session;             /* bytes of sequences besides their pages */
     uint64_t n_table, newest;     /* with codes: sequences that have memory, and bytes of a page of the newest
                                      positions of each, which is part of `session` */
+    int n_cpu_experts;            /* of so many first layers with experts the processor computes all of them,
+                                     and all else is resident; 0: decide */
     int max_layers;               /* maximum number of resident layers; 0: as many as fit */
     int64_t max_rows;             /* of a pass in the processor's workspace */
     int n_sequence;               /* maximum number of sequences that decode together; 0: one */
@@ -138,6 +151,7 @@ typedef struct homes_question {
     block_home *given; /* [n_block], of a plan, which are followed: their kind, and `away`; NULL: decide.
                           Freed as `blocks` */
     int n_attended;    /* with `given`: homes_split.n_attended, of at most n_staged layers */
+    int n_kept;        /* and homes_split.n_kept */
 } homes_question;
 
 /* The decision. */
@@ -150,6 +164,7 @@ typedef struct homes_split {
     bool tables;   /* the embedding's tables are resident; only if all blocks are and memory is left */
     int n_not_resident, n_in_place; /* blocks, without the embedding's; the second is part of the first */
     int n_staged, n_attended;       /* layers */
+    int n_apart, n_kept;            /* layers of block_home.apart; resident experts of each */
     int64_t max_rows;               /* maximum sequences that decode together with layers in place; 0: none */
     uint64_t resident, slot;        /* bytes of resident weights, of one slot for streamed blocks */
     uint64_t host;                  /* bytes of keys and values in host memory, of layers computed in place or
@@ -174,6 +189,11 @@ typedef struct homes_split {
 nib_status homes_split_make(const homes_question *q, const plan_rates *r, homes_split *out, nib_error *err);
 void homes_split_clear(homes_split *s); /* zeroed is fine */
 void homes_question_clear(homes_question *q);
+
+/* The share of rows' choices that so many resident experts of a layer have. */
+double homes_hit(const homes_question *q, int n_kept);
+/* Seconds of handing a layer's rows to the processor's experts and back, besides their products. */
+#define HOMES_APART_TURN 3e-5
 
 /* Whether generated rows have the kernels for many sequences. */
 bool homes_is_for_many(const homes_question *q);

@@ -97,6 +97,18 @@ static void add_sketch(const homes_question *q, homes_split *s) {
     s->weights += bytes;
 }
 
+/* All matrices come that have experts. Returns their bytes. */
+static uint64_t keep_beside_experts(const homes_question *q, int b, bool *comes) {
+    const int first = q->blocks[b].first_matrix;
+    const int end = b + 1 < q->n_block ? q->blocks[b + 1].first_matrix : q->n_matrix;
+    uint64_t sum = 0;
+    for (int i = first; i < end; i++) {
+        comes[i] = q->stack[i];
+        sum += comes[i] ? q->matrices[i] : 0;
+    }
+    return sum;
+}
+
 /* Keeps matrices of block b of at most `max` bytes in all, the largest first; the others come. Returns the
  * bytes that come. */
 static uint64_t keep_some(const homes_question *q, int b, uint64_t max, bool *comes) {
@@ -132,18 +144,24 @@ static uint64_t max_kept(const homes_question *q, const homes_split *s, int b) {
 static void count_weights(const homes_question *q, homes_split *s) {
     s->resident = q->fixed;
     s->slot = 0;
-    s->n_not_resident = s->n_in_place = s->n_in_part = 0;
+    s->n_not_resident = s->n_in_place = s->n_in_part = s->n_apart = 0;
     for (int b = 1; b < q->n_block; b++) {
         const uint64_t max = max_kept(q, s, b);
         s->of[b].away = max == UINT64_MAX ? 0 : q->blocks[b].bytes;
-        if (q->n_matrix)
-            s->of[b].away = keep_some(q, b, max, s->comes);
-        const uint64_t here = q->blocks[b].bytes - s->of[b].away;
+        uint64_t slot = 0, more = 0;
+        if (s->of[b].apart) {
+            slot = keep_beside_experts(q, b, s->comes);
+            s->of[b].away = slot - (uint64_t)s->n_kept * q->blocks[b].expert;
+            more = s->n_kept > 0 ? q->blocks[b].kept_more : 0;
+        } else if (q->n_matrix)
+            slot = s->of[b].away = keep_some(q, b, max, s->comes);
+        const uint64_t here = q->blocks[b].bytes - s->of[b].away + more;
+        s->n_apart += s->of[b].apart;
         s->n_not_resident += s->of[b].kind != HOME_RESIDENT;
         s->n_in_place += s->of[b].kind == HOME_IN_PLACE;
         s->n_in_part += s->of[b].away > 0 && here > 0;
         s->resident += here || s->of[b].kind == HOME_RESIDENT ? homes_block_bytes(here) : 0;
-        s->slot = NUM_MAX(s->slot, s->of[b].away);
+        s->slot = NUM_MAX(s->slot, q->n_matrix ? slot : s->of[b].away);
     }
     s->weights = s->resident + HOMES_SLOTS * s->slot;
     s->has_sketch = false;
@@ -179,7 +197,7 @@ typedef struct pass_bytes {
 static pass_bytes bytes_of(const homes_question *q, const homes_split *s) {
     pass_bytes sum = {0, 0};
     for (int b = 1; b < q->n_block; b++) {
-        sum.weights += s->of[b].kind == HOME_STREAMED ? (double)s->of[b].away : 0;
+        sum.weights += s->of[b].kind == HOME_STREAMED && !s->of[b].apart ? (double)s->of[b].away : 0;
         if (s->of[b].staged)
             sum.kv += 0.875 * (double)(q->n_page * q->blocks[b].cache + q->n_table * q->blocks[b].newest);
     }
@@ -310,10 +328,16 @@ typedef struct candidate {
     int n_resident;      /* layers */
     bool head;           /* the head is resident */
     int n_staged, share; /* without both, layers may be computed in place */
+    bool apart;          /* all layers are resident but the experts of those that can be apart, */
+    int n_kept;          /* of which so many are */
 } candidate;
 
 static homes_layers layers_of(const homes_question *q, int n_resident) {
     return (homes_layers){q->layer, q->n_block - 2 - n_resident, n_resident, beside_layers(q)};
+}
+
+static bool may_be_apart(const homes_question *q, int b) {
+    return q->blocks[b].apart && b > 0 && b < q->n_block - 1;
 }
 
 /* Divides the blocks by the candidate. True: it fits. */
@@ -321,12 +345,18 @@ static bool try_split(const homes_question *q, const plan_rates *r, candidate c,
     const int n_all = q->n_block - 2, n_layer = n_all - c.n_resident;
     const homes_layers layers = layers_of(q, c.n_resident);
     homes_division chosen = {0};
-    if (n_layer > 0 && !q->one_cache && c.n_staged == 0 && c.share == 0)
+    if (n_layer > 0 && !q->one_cache && c.n_staged == 0 && c.share == 0 && !c.apart)
         homes_divide(r, &layers, q->max_rows, &chosen);
     s->max_rows = chosen.max_rows;
     s->share = c.share;
     const int n_here = chosen.max_rows >= NUM_MAX(q->n_sequence, 1) ? n_layer - chosen.n_streamed : 0;
     homes_order(n_all, c.n_resident, n_layer - n_here, s->of + 1);
+    s->n_kept = c.apart ? c.n_kept : 0;
+    for (int b = 0, n = 0; b < q->n_block; b++) {
+        s->of[b].apart = c.apart && may_be_apart(q, b) && (q->n_cpu_experts == 0 || n++ < q->n_cpu_experts);
+        if (c.apart)
+            s->of[b].kind = s->of[b].apart ? HOME_STREAMED : HOME_RESIDENT;
+    }
     s->of[q->n_block - 1].kind = c.head ? HOME_RESIDENT : HOME_STREAMED;
     place_embedding(s);
     stage(q, c.n_staged, s);
@@ -356,8 +386,37 @@ static bool fit_layers(const homes_question *q, const plan_rates *r, candidate *
     return try_split(q, r, *c, s);
 }
 
+/* Experts that every layer with experts has. */
+static int n_expert_of(const homes_question *q) {
+    int n = 0;
+    for (int b = 1; b < q->n_block - 1; b++)
+        if (may_be_apart(q, b))
+            n = n == 0 ? q->blocks[b].n_expert : NUM_MIN(n, q->blocks[b].n_expert);
+    return n;
+}
+
+double homes_hit(const homes_question *q, int n_kept) {
+    return n_kept == 0 ? 0 : q->hits ? q->hits[n_kept] : (double)n_kept / NUM_MAX(n_expert_of(q), 1);
+}
+
+/* Seconds of a pass of n_row generated rows of which the processor computes experts. */
+static double seconds_apart(const homes_question *q, const plan_rates *r, const homes_split *s,
+                            int64_t n_row) {
+    const homes_layer *l = &q->layer;
+    const double hit = homes_hit(q, s->n_kept);
+    const double chosen = homes_read_bytes((double)l->chosen, (double)l->chosen, l->share, (double)n_row);
+    const double part = (double)l->chosen / (double)NUM_MAX(l->bytes, 1);
+    const double read = (1 - hit) * chosen / r->one_row[l->bits] * (l->two ? r->two_slices : 1);
+    const double multiply = (1 - hit) * part * (double)(n_row - 1) * (double)l->macs / r->many_rows[l->bits];
+    const double bytes = (double)(l->bytes - l->chosen) + hit * chosen;
+    return ((q->n_block - 2) * bytes + (double)beside_layers(q)) / r->at[PLACE_GPU].read +
+           s->n_apart * (read + multiply + HOMES_APART_TURN);
+}
+
 /* Seconds of a pass of generated rows: the link works while the GPU and the processor compute. */
 static double pass_seconds(const homes_question *q, const plan_rates *r, const homes_split *s) {
+    if (s->n_apart > 0)
+        return seconds_apart(q, r, s, 1);
     return NUM_MAX(seconds_of_pass(q, r, s, s->n_attended), gpu_seconds(q, r, s));
 }
 
@@ -417,12 +476,46 @@ static bool fit_staged(const homes_question *q, const plan_rates *r, double than
     return best.n_resident >= 0 && try_split(q, r, best, s);
 }
 
-static bool fit_all(const homes_question *q, const plan_rates *r, homes_split *s) {
+/* Finds the most resident experts of each layer with which all else of the layers fits. */
+static bool fit_apart(const homes_question *q, const plan_rates *r, homes_split *s) {
+    candidate c = {.head = true, .apart = true};
+    int low = 0, high = n_expert_of(q) - 1;
+    if (high < 0 || (q->max_layers && q->max_layers < q->n_block - 2) || !try_split(q, r, c, s))
+        return false;
+    while (low < high) {
+        c.n_kept = (low + high + 1) / 2;
+        if (try_split(q, r, c, s))
+            low = c.n_kept;
+        else
+            high = c.n_kept - 1;
+    }
+    c.n_kept = low;
+    return try_split(q, r, c, s);
+}
+
+/* The fastest split without layers that are staged. The processor computes experts only if it is faster, for
+ * all sequences that decode together, than streaming layers that do not fit, or computing some of them in
+ * place. */
+static bool fit_weights_or_apart(const homes_question *q, const plan_rates *r, homes_split *s) {
+    const int64_t n_row = NUM_MAX(q->n_sequence, 1);
     const bool fit = fit_weights(q, r, s);
-    const bool may_gain = q->n_sequence > 1 && s->n_not_resident > 0 && s->n_in_place == 0;
+    if (fit && s->n_not_resident == 0)
+        return true;
+    const double seconds = fit ? pass_seconds(q, r, s) : INFINITY;
+    const double link =
+        fit && s->n_in_place == 0 ? bytes_of(q, s).weights / r->at[PLACE_RAM].to[PLACE_GPU] : INFINITY;
+    if (fit_apart(q, r, s) && seconds_apart(q, r, s, 1) < seconds && seconds_apart(q, r, s, n_row) < link)
+        return true;
+    return fit && fit_weights(q, r, s);
+}
+
+static bool fit_all(const homes_question *q, const plan_rates *r, homes_split *s) {
+    const bool fit = fit_weights_or_apart(q, r, s);
+    const bool may_gain = q->n_sequence > 1 && s->n_not_resident > 0 && s->n_in_place == 0 && s->n_apart == 0;
     if (fit && !may_gain)
         return true;
-    return fit_staged(q, r, fit ? pass_seconds(q, r, s) : INFINITY, s) || (fit && fit_weights(q, r, s));
+    return fit_staged(q, r, fit ? pass_seconds(q, r, s) : INFINITY, s) ||
+           (fit && fit_weights_or_apart(q, r, s));
 }
 
 static nib_status refuse(const homes_question *q, const homes_split *s, nib_error *err) {
@@ -443,9 +536,13 @@ static nib_status refuse(const homes_question *q, const homes_split *s, nib_erro
 
 /* The split with the smallest memory: either nothing that can be streamed is resident, or everything is. */
 static void take_smallest(const homes_question *q, const plan_rates *r, homes_split *s) {
-    const candidate tried[] = {
-        {0, false, 0, 0},          {0, true, 0, 0},          {max_resident(q), true, 0, 0},
-        {0, false, n_cache(q), 0}, {0, true, n_cache(q), 0}, {max_resident(q), true, n_cache(q), 0}};
+    const int n = n_cache(q), most = max_resident(q);
+    const candidate tried[] = {{.head = false},
+                               {.head = true},
+                               {.n_resident = most, .head = true},
+                               {.n_staged = n},
+                               {.head = true, .n_staged = n},
+                               {.n_resident = most, .head = true, .n_staged = n}};
     uint64_t sums[NUM_COUNT(tried)];
     size_t best = 0;
     for (size_t i = 0; i < NUM_COUNT(tried); i++) {
@@ -460,6 +557,7 @@ static void take_smallest(const homes_question *q, const plan_rates *r, homes_sp
 static nib_status follow(const homes_question *q, const plan_rates *r, homes_split *s, nib_error *err) {
     int n_resident = 0;
     memcpy(s->of, q->given, (size_t)q->n_block * sizeof *s->of);
+    s->n_kept = q->n_kept;
     place_embedding(s);
     bool fitting = false;
     for (int n = 0; !fitting && n <= max_staged(q, s); n++) {
@@ -495,8 +593,17 @@ static void place_tables(const homes_question *q, homes_split *s) {
 }
 
 static nib_status split(const homes_question *q, const plan_rates *r, homes_split *s, nib_error *err) {
+    const candidate asked = {.head = true, .apart = true};
     if (q->given)
         return follow(q, r, s, err);
+    if (q->n_cpu_experts > 0 && n_expert_of(q) > 0 && max_resident(q) < q->n_block - 2)
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "the processor computes only experts (--cpu-experts) if --gpu-layers allows all %d layers on "
+            "the GPU, found %d",
+            q->n_block - 2, q->max_layers);
+    if (q->n_cpu_experts > 0 && n_expert_of(q) > 0)
+        return try_split(q, r, asked, s) ? NIB_OK : refuse(q, s, err);
     if (fit_all(q, r, s))
         return NIB_OK;
     take_smallest(q, r, s);
@@ -527,6 +634,8 @@ void homes_question_clear(homes_question *q) {
     mem_free(q->blocks);
     mem_free(q->given);
     mem_free(q->matrices);
+    mem_free(q->stack);
+    mem_free(q->hits);
     memset(q, 0, sizeof *q);
 }
 

@@ -41,6 +41,8 @@ typedef struct plan_block {
     bool left_out;        /* modes b and c: the residual stream skips this layer; it has no slices */
     int activation;       /* bits of the activations that its matrices are multiplied with: 4, 8 or 16 */
     bool on_gpu; /* the GPU computes it; false: the processor. If any block has it, the plan is for a GPU */
+    bool apart;  /* with on_gpu: for generated rows the processor computes the block's experts that are not in
+                    VRAM,  and only prompts bring these to the GPU. All else of the block is in VRAM */
     double importance; /* MCAP's score in 0...1; negative: not measured. For people: nothing depends on it */
     plan_slice slices[PLAN_MAX_SLICE];
     int n_slice; /* one format for all of them, or a stack's two */
@@ -104,6 +106,7 @@ typedef struct plan_device {
     int n_attended;     /* layers of which the processor attends to these for generated rows, for the GPU */
     int n_resident, n_streamed, n_in_place; /* blocks but the embedding */
     int n_in_part;                          /* streamed blocks of which a part is resident */
+    int n_apart, n_experts;                 /* streamed blocks of plan_block.apart; experts of each in VRAM */
     int64_t in_place_sequences; /* maximum number of sequences that decode together with layers in place */
     bool many_sequences;        /* generated rows have the kernels for many sequences */
     uint64_t whole;             /* bytes of VRAM with which all blocks are resident */

@@ -94,8 +94,8 @@ static nib_status read_activation(const json_t *from, plan_block *out, nib_error
 
 static nib_status read_block(const json_t *from, plan_block *out, nib_error *err) {
     static const char *const known[] = {"name",     "slices",     "activation", "compute",
-                                        "left_out", "importance", NULL};
-    char compute[8] = "cpu";
+                                        "left_out", "importance", "experts",    NULL};
+    char compute[8] = "cpu", experts[8] = "";
     NIB_TRY(plan_check_keys(from, "block", known, err));
     NIB_TRY(plan_get_name(from, "name", true, out->name, sizeof out->name, err));
     NIB_TRY(jsonx_get_bool(from, "left_out", false, &out->left_out, err));
@@ -103,6 +103,12 @@ static nib_status read_block(const json_t *from, plan_block *out, nib_error *err
     out->on_gpu = !strcmp(compute, "gpu");
     if (!out->on_gpu && strcmp(compute, "cpu") != 0)
         return nib_fail(err, NIB_E_MODEL, "\"compute\": expected cpu or gpu, found \"%s\"", compute);
+    NIB_TRY(plan_get_name(from, "experts", false, experts, sizeof experts, err));
+    out->apart = !strcmp(experts, "cpu");
+    if (experts[0] && !(out->apart && out->on_gpu))
+        return nib_fail(err, NIB_E_MODEL,
+                        "\"experts\": expected cpu, and \"compute\" gpu, found \"%s\" and %s", experts,
+                        compute);
     NIB_TRY(read_activation(from, out, err));
     out->importance = -1;
     NIB_TRY(plan_get_number(from, "importance", &out->importance, err));

@@ -113,8 +113,9 @@ static nib_status read_device(const json_t *from, plan_device *out, nib_error *e
     static const char *const known[] = {
         "guessed",        "driver",   "weights",  "kv",       "activations",
         "kv_in_ram",      "resident", "streamed", "in_place", "in_place_sequences",
-        "many_sequences", "whole",    "attended", "in_part",  NULL};
-    int64_t resident = 0, streamed = 0, in_place = 0, in_part = 0, attended = 0;
+        "many_sequences", "whole",    "attended", "in_part",  "apart",
+        "experts",        NULL};
+    int64_t resident = 0, streamed = 0, in_place = 0, in_part = 0, attended = 0, apart = 0, experts = 0;
     if (!from || json_is_null(from))
         return NIB_OK;
     NIB_TRY(plan_check_keys(from, "\"gpu\"", known, err));
@@ -133,6 +134,10 @@ static nib_status read_device(const json_t *from, plan_device *out, nib_error *e
     out->n_attended = (int)attended;
     NIB_TRY(plan_get_int(from, "in_part", 0, INT_MAX, &in_part, err));
     out->n_in_part = (int)in_part;
+    NIB_TRY(plan_get_int(from, "apart", 0, INT_MAX, &apart, err));
+    NIB_TRY(plan_get_int(from, "experts", 0, INT_MAX, &experts, err));
+    out->n_apart = (int)apart;
+    out->n_experts = (int)experts;
     out->n_resident = (int)resident;
     out->n_streamed = (int)streamed;
     out->n_in_place = (int)in_place;

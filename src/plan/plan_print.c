@@ -48,6 +48,8 @@ static json_t *block_json(const plan_block *b) {
                                    : b->activation == NIB_ACT_AX ? "ax"
                                                                  : "a8")) &&
              jsonx_put(of, "compute", json_string(b->on_gpu ? "gpu" : "cpu")) && ok;
+    if (b->apart)
+        ok = jsonx_put(of, "experts", json_string("cpu")) && ok;
     if (b->importance >= 0)
         ok = jsonx_put(of, "importance", json_real(b->importance)) && ok;
     return jsonx_whole(of, ok);
@@ -119,6 +121,8 @@ static json_t *device_json(const plan_device *d) {
         jsonx_put(of, "streamed", json_integer(d->n_streamed)) &&
         jsonx_put(of, "in_place", json_integer(d->n_in_place)) &&
         jsonx_put(of, "in_part", json_integer(d->n_in_part)) &&
+        jsonx_put(of, "apart", json_integer(d->n_apart)) &&
+        jsonx_put(of, "experts", json_integer(d->n_experts)) &&
         jsonx_put(of, "in_place_sequences", json_integer(d->in_place_sequences)) &&
         jsonx_put(of, "many_sequences", json_boolean(d->many_sequences)) &&
         jsonx_put(of, "whole", bytes_json(d->whole));

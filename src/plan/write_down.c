@@ -43,6 +43,7 @@ static void write_block(const plan_question *q, const plan_decision *d, int i, p
     char name[PACK_NAME];
     snprintf(name, sizeof name, "%.*s", (int)n, c->format);
     b->on_gpu = plan_is_on_gpu(q, i);
+    b->apart = q->split && q->split->of[i].apart;
     if (plan_is_resident_on_gpu(q, i)) {
         add_slice(b, name, NIB_TIER_VRAM, first);
         if (c->format[n])
@@ -77,7 +78,7 @@ static char mode_of(const plan_question *q, const plan *p) {
 }
 
 static void write_device(const homes_question *q, const homes_split *s, plan_device *out) {
-    const int n_streamed = s->n_not_resident - s->n_in_place;
+    const int n_streamed = s->n_not_resident - s->n_in_place - s->n_apart;
     *out = (plan_device){.absent = q->absent,
                          .driver = q->driver,
                          .weights = s->weights,
@@ -88,7 +89,9 @@ static void write_device(const homes_question *q, const homes_split *s, plan_dev
                          .n_resident = q->n_block - 1 - s->n_not_resident,
                          .n_streamed = n_streamed,
                          .n_in_place = s->n_in_place,
-                         .n_in_part = s->n_in_part,
+                         .n_in_part = s->n_in_part - s->n_apart,
+                         .n_apart = s->n_apart,
+                         .n_experts = s->n_kept,
                          .in_place_sequences = s->n_in_place ? s->max_rows : 0,
                          .many_sequences = homes_is_for_many(q),
                          .whole = homes_all_resident(q)};

@@ -51,7 +51,8 @@ typedef enum visit_part {
     VISIT_WHOLE,
     VISIT_BEFORE,    /* those before attention */
     VISIT_ATTENTION, /* it stores and attends */
-    VISIT_AFTER
+    VISIT_AFTER,
+    VISIT_EXPERTS /* of no list: what a back end asks of another one (exec/cut.h) */
 } visit_part;
 
 /* A block, and the rows that go through it together: a cell of the pass. */

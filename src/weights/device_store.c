@@ -96,6 +96,7 @@ static bool place_at(const device_store *s, int b, int w, bool exclusive, uint64
     if (g->placed)
         return false;
     g->placed = true;
+    g->of = store_weight_of(s, b, w);
     g->exclusive = exclusive;
     g->at = *end;
     *end += padded_bytes(s, store_weight_of(s, b, w));
@@ -244,7 +245,7 @@ nib_status device_store_open_layer(const layout *l, ledger *to, int owner, devic
 /* ---- memory ---- */
 
 nib_status store_take(device_store *s, int b, nib_error *err) {
-    const uint64_t bytes = s->blocks[b].bytes - s->blocks[b].coming;
+    const uint64_t bytes = s->blocks[b].bytes - s->blocks[b].coming + s->blocks[b].kept;
     if (bytes == 0)
         return NIB_OK;
     return memory_region_open(&s->blocks[b].memory, s->setup.device, s->setup.ledger, NIB_OWNER_WEIGHTS,
@@ -261,8 +262,74 @@ static void mark_copied(device_store *s, int b) {
     for (int w = 0; w < of->n_weight; w++) {
         const weight_place *at = page_layout_place(pages, b, w);
         for (int i = 0; of->weights[w].shared_block < 0 && i < at->n_page; i++)
-            s->copied[at->first_page + i] = s->copied[at->first_page + i] && device_store_keeps(s, b, w);
+            s->copied[at->first_page + i] =
+                s->copied[at->first_page + i] &&
+                (device_store_keeps(s, b, w) || (of->weights[w].n_expert > 1 && store_place(s, b, i) >= 0));
     }
+}
+
+static uint64_t aligned(uint64_t bytes) {
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static bool is_stack(const store_weight *g) {
+    return g->of->n_expert > 1;
+}
+
+static uint64_t expert_bytes(const device_store *s, const store_weight *g) {
+    return store_bytes(s, g->of, g->of->n / g->of->n_expert);
+}
+
+/* Places the resident experts of block b's stacks from `at` of its region on. */
+static void keep_experts(device_store *s, int b, uint64_t at) {
+    store_block *x = &s->blocks[b];
+    const uint64_t first = at;
+    x->kept = 0;
+    if (!store_is_apart(s, b) || s->setup.n_kept == 0)
+        return;
+    for (int i = x->first; i < (x + 1)->first; i++) {
+        store_weight *g = s->matrices[i];
+        g->kept_at = at;
+        at += is_stack(g) && g->comes ? aligned((uint64_t)s->setup.n_kept * expert_bytes(s, g)) : 0;
+    }
+    x->places_at = at;
+    x->kept = at + aligned((uint64_t)s->setup.n_place * sizeof(int16_t)) - first;
+}
+
+uint64_t device_store_expert(const device_store *s, int b, int *n, uint64_t *more) {
+    const store_block *x = &s->blocks[b];
+    uint64_t sum = 0;
+    *n = 0;
+    *more = ALIGN;
+    for (int i = x->first; i < (x + 1)->first; i++) {
+        const store_weight *g = s->matrices[i];
+        if (!is_stack(g))
+            continue;
+        sum += expert_bytes(s, g);
+        *n = (int)g->of->n_expert;
+        *more += ALIGN;
+    }
+    *more += (uint64_t)*n * sizeof(int16_t);
+    return sum;
+}
+
+bool device_store_is_stack(const device_store *s, int i) {
+    return is_stack(s->matrices[i]);
+}
+
+const void *device_store_experts(const device_store *s, int b, int w) {
+    const store_block *x = &s->blocks[b];
+    const store_weight *g = store_own(s, b, w);
+    return x->kept > 0 && g->comes ? (const uint8_t *)x->memory.at + g->kept_at : NULL;
+}
+
+const int16_t *device_store_places(const device_store *s, int b) {
+    const store_block *x = &s->blocks[b];
+    return x->kept > 0 ? (const int16_t *)(const void *)((const uint8_t *)x->memory.at + x->places_at) : NULL;
+}
+
+const int16_t *device_store_places_host(const device_store *s, int b) {
+    return s->blocks[b].kept > 0 ? s->setup.places + (int64_t)b * s->setup.n_place : NULL;
 }
 
 void store_divide(device_store *s, int b, bool all) {
@@ -280,13 +347,14 @@ void store_divide(device_store *s, int b, bool all) {
         *end += s->sizes[i];
     }
     s->n_coming += x->coming > 0;
+    keep_experts(s, b, here);
     mark_copied(s, b);
 }
 
 static bool needs_slot(const void *user, int b) {
     const device_store *s = user;
     return s->blocks[b].coming > 0 && (!s->layers_only || is_layer(s->layout, b)) &&
-           !(s->alone && s->on_host && s->on_host[b]);
+           !(s->alone && ((s->on_host && s->on_host[b]) || store_is_apart(s, b)));
 }
 
 nib_status store_open_slots(device_store *s, nib_error *err) {
@@ -393,6 +461,11 @@ bool device_store_has(const device_store *s, const visit *v) {
            !(v->generated && s->on_host && s->on_host[v->block]);
 }
 
+/* Whether the visit needs what comes of its block. */
+static bool takes_slot(const device_store *s, const visit *at) {
+    return s->blocks[at->block].coming > 0 && !(at->generated && store_is_apart(s, at->block));
+}
+
 nib_status device_store_acquire(device_store *s, pager *p, const visit *at, const visits *rest,
                                 const view **views, device_mark *mark, nib_error *err) {
     const int b = at->block;
@@ -400,7 +473,7 @@ nib_status device_store_acquire(device_store *s, pager *p, const visit *at, cons
     *mark = (device_mark){.at = 0};
     if (!s->blocks[b].loaded)
         NIB_TRY(store_load(s, at, rest, err));
-    if (s->blocks[b].coming > 0) {
+    if (takes_slot(s, at)) {
         const device_block *slot;
         NIB_TRY(device_blocks_acquire(&s->slots, at, rest, &slot, err));
         *mark = slot->loaded;
@@ -412,7 +485,7 @@ nib_status device_store_acquire(device_store *s, pager *p, const visit *at, cons
 }
 
 nib_status device_store_release(device_store *s, const visit *at, const visits *rest, nib_error *err) {
-    return s->blocks[at->block].coming > 0 ? device_blocks_release(&s->slots, at, rest, err) : NIB_OK;
+    return takes_slot(s, at) ? device_blocks_release(&s->slots, at, rest, err) : NIB_OK;
 }
 
 void device_store_end(device_store *s) {

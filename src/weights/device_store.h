@@ -52,12 +52,16 @@ typedef struct device_store_setup {
     device *device; /* of the kind given at opening */
     ledger *ledger;
     const logger *log;
-    int owner;         /* of the slots' bytes on the ledger: a NIB_OWNER_ */
-    const bool *comes; /* of device_store_matrices: those that come for each visit; NULL: all do */
-    bool tables;       /* the tables of block 0 are resident */
-    bool host_too;     /* the host computes some blocks in some passes, so RAM keeps the tables */
-    bool next_pass;    /* after a pass, the blocks of the next one are copied ahead */
-    int n_slot;        /* 1: blocks are not copied ahead; 0: DEVICE_BLOCKS */
+    int owner;             /* of the slots' bytes on the ledger: a NIB_OWNER_ */
+    const bool *comes;     /* of device_store_matrices: those that come for each visit; NULL: all do */
+    const bool *apart;     /* [n_block]: blocks of which generated rows do not read what comes; NULL: none */
+    int n_kept;            /* of such blocks' stacks, so many experts are resident too */
+    const int16_t *places; /* [n_block, n_place]: an expert's place among them, or negative */
+    int n_place;
+    bool tables;    /* the tables of block 0 are resident */
+    bool host_too;  /* the host computes some blocks in some passes, so RAM keeps the tables */
+    bool next_pass; /* after a pass, the blocks of the next one are copied ahead */
+    int n_slot;     /* 1: blocks are not copied ahead; 0: DEVICE_BLOCKS */
 } device_store_setup;
 
 /* Takes the memory. NIB_E_NOFIT, NIB_E_NOMEM. */
@@ -88,6 +92,16 @@ bool device_store_is_loaded(const device_store *s, int b);
 bool device_store_has_tables(const device_store *s);
 /* The views of a block that is loaded and of which nothing comes, or that is acquired. */
 const view *device_store_views(const device_store *s, int b);
+/* Of a block of which generated rows do not read what comes: the resident experts of stack w, one after the
+ * other, on the device, and the places of all experts among them there. NULL: none is resident. */
+const void *device_store_experts(const device_store *s, int b, int w);
+const int16_t *device_store_places(const device_store *s, int b);
+const int16_t *device_store_places_host(const device_store *s, int b); /* the same for the host */
+/* Bytes of an expert's matrices in block b; *n: the number of experts, 0: it has none. And more bytes that
+ * resident ones take at most, however many they are. */
+uint64_t device_store_expert(const device_store *s, int b, int *n, uint64_t *more);
+/* Whether matrix i of device_store_matrices is a stack of experts. */
+bool device_store_is_stack(const device_store *s, int i);
 /* Memory of a block's resident matrices; *bytes 0: it has none. */
 const void *device_store_memory(const device_store *s, int b, uint64_t *bytes);
 /* Whether a matrix of block b, which owns it, is resident and RAM need not hold it. */

@@ -11,6 +11,7 @@
  * slower. */
 #include "weights/device_store_parts.h"
 
+#include "base/num.h"
 #include "model/page_layout.h"
 
 typedef struct copying {
@@ -46,21 +47,27 @@ static nib_status copy_in(const device_store *s, uint8_t *to, const void *from, 
     return end(s, DEVICE_LOAD_WEIGHTS, err);
 }
 
+/* Whether an expert that comes is copied from those that are resident. */
+static bool is_near(const device_store *s, const copying *x, int64_t e) {
+    return x->to && s->blocks[x->block].loaded && store_place(s, x->block, e) >= 0;
+}
+
 /* A stack of experts is copied one by one if only the host has padding between them. */
 static int n_part(const device_store *s, const weight *of) {
     return of->n_expert > 1 && s->kind->tight_experts ? (int)of->n_expert : 1;
 }
 
-static nib_status copy_resident(const device_store *s, const weight *of, const void *from, uint8_t *to,
-                                nib_error *err) {
+static nib_status copy_resident(const device_store *s, const copying *x, const weight *of, const void *from,
+                                uint8_t *to, nib_error *err) {
     const view stack = {from, of->format, of->n, of->k};
     const int n = n_part(s, of);
     const int64_t each = of->n / n;
     if (n == 1)
         return copy_in(s, to, from, store_bytes(s, of, of->n), err);
     for (int64_t e = 0; e < n; e++)
-        NIB_TRY(copy_in(s, to + store_bytes(s, of, e * each), page_layout_expert(&stack, n, e).data,
-                        store_bytes(s, of, each), err));
+        if (!is_near(s, x, e))
+            NIB_TRY(copy_in(s, to + store_bytes(s, of, e * each), page_layout_expert(&stack, n, e).data,
+                            store_bytes(s, of, each), err));
     return NIB_OK;
 }
 
@@ -71,6 +78,8 @@ static nib_status copy_pieces(const device_store *s, copying *x, int w, uint8_t 
     const int n = pager_n_piece(x->p, x->block, w);
     for (int i = 0; i < n; i++) {
         pager_piece piece;
+        if (of->n_expert > 1 && is_near(s, x, i))
+            continue;
         NIB_TRY(pager_release_to(x->p, s->setup.device, err));
         NIB_TRY(pager_fetch(x->p, x->block, w, i, &piece, err));
         const uint64_t first = store_bytes(s, of, piece.first_row);
@@ -110,9 +119,25 @@ static void copy_weight(const device_store *s, int b, int w, void *user) {
     if (!is_wanted(s, x, g) || g->loaded)
         return;
     uint8_t *to = target_of(s, x, g);
-    x->status = x->from[w].data ? copy_resident(s, of, x->from[w].data, to, x->err)
+    x->status = x->from[w].data ? copy_resident(s, x, of, x->from[w].data, to, x->err)
                                 : copy_pieces(s, x, w, to, x->err);
     g->loaded = g->arriving = x->status == NIB_OK;
+}
+
+/* Fills a slot's stack with the experts that are resident, which have the device's order. */
+static nib_status copy_near(const device_store *s, const copying *x, const store_weight *g, nib_error *err) {
+    device *d = s->setup.device;
+    const int64_t each = g->of->n / g->of->n_expert;
+    const device_lane lane = s->kind->arrange ? DEVICE_ARRANGE_WEIGHTS : DEVICE_LOAD_WEIGHTS;
+    for (int64_t e = 0; e < g->of->n_expert; e++) {
+        if (!is_near(s, x, e))
+            continue;
+        const uint8_t *from = (const uint8_t *)s->blocks[x->block].memory.at + g->kept_at +
+                              store_bytes(s, g->of, store_place(s, x->block, e) * each);
+        NIB_TRY(d->kind->copy(d, lane, x->to->at + g->at + store_bytes(s, g->of, e * each), from,
+                              store_bytes(s, g->of, each), err));
+    }
+    return NIB_OK;
 }
 
 static void arrange_weight(const device_store *s, int b, int w, void *user) {
@@ -122,8 +147,54 @@ static void arrange_weight(const device_store *s, int b, int w, void *user) {
         return;
     if (x->status == NIB_OK)
         x->status = arrange(s, store_weight_of(s, b, w), target_of(s, x, g), x->err);
+    if (x->status == NIB_OK && g->of->n_expert > 1)
+        x->status = copy_near(s, x, g, x->err);
     g->arriving = false;
     g->loaded = x->status == NIB_OK;
+}
+
+/* Copies the experts of a stack that are resident although the stack comes. */
+static nib_status copy_experts(const device_store *s, copying *x, int w, const store_weight *g, uint8_t *to,
+                               nib_error *err) {
+    const view stack = {x->from[w].data, g->of->format, g->of->n, g->of->k};
+    const int64_t each = g->of->n / g->of->n_expert;
+    for (int64_t e = 0; e < g->of->n_expert; e++) {
+        pager_piece piece = {.first_row = 0};
+        if (store_place(s, x->block, e) < 0)
+            continue;
+        if (stack.data)
+            piece.v = page_layout_expert(&stack, g->of->n_expert, e);
+        NIB_TRY(pager_release_to(x->p, s->setup.device, err));
+        if (!stack.data)
+            NIB_TRY(pager_fetch(x->p, x->block, w, (int)e, &piece, err));
+        NIB_TRY(copy_in(s, to + store_bytes(s, g->of, store_place(s, x->block, e) * each), piece.v.data,
+                        store_bytes(s, g->of, each), err));
+    }
+    return NIB_OK;
+}
+
+static void keep_weight(const device_store *s, int b, int w, void *user) {
+    copying *x = user;
+    const store_weight *g = store_own(s, b, w);
+    uint8_t *to = (uint8_t *)(uintptr_t)device_store_experts(s, b, w);
+    if (x->status == NIB_OK && to && g->exclusive && g->of->n_expert > 1)
+        x->status = copy_experts(s, x, w, g, to, x->err);
+}
+
+static void arrange_kept(const device_store *s, int b, int w, void *user) {
+    copying *x = user;
+    const store_weight *g = store_own(s, b, w);
+    weight kept = *g->of;
+    uint8_t *to = (uint8_t *)(uintptr_t)device_store_experts(s, b, w);
+    kept.n = kept.n / NUM_MAX(kept.n_expert, 1) * s->setup.n_kept;
+    if (x->status == NIB_OK && to && g->exclusive && g->of->n_expert > 1)
+        x->status = arrange(s, &kept, to, x->err);
+}
+
+static nib_status copy_places(const device_store *s, int b, nib_error *err) {
+    return copy_in(s, (uint8_t *)(uintptr_t)device_store_places(s, b),
+                   s->setup.places + (int64_t)b * s->setup.n_place,
+                   (uint64_t)s->setup.n_place * sizeof *s->setup.places, err);
 }
 
 /* Copies a table whose data is in RAM. The pager reads others from disk row by row. */
@@ -146,12 +217,19 @@ static void each_wanted(const device_store *s, copying *x, store_weight_fn of_pr
 static void queue_all(const device_store *s, copying *x) {
     device *d = s->setup.device;
     device_mark copied;
+    const bool keeps = !x->to && s->blocks[x->block].kept > 0;
     each_wanted(s, x, copy_weight, copy_table);
+    if (keeps)
+        store_each_read(s, x->block, keep_weight, x);
+    if (keeps && x->status == NIB_OK)
+        x->status = copy_places(s, x->block, x->err);
     if (s->kind->arrange && x->status == NIB_OK)
         x->status = d->kind->mark(d, DEVICE_LOAD_WEIGHTS, &copied, x->err);
     if (s->kind->arrange && x->status == NIB_OK)
         x->status = d->kind->follow(d, DEVICE_ARRANGE_WEIGHTS, copied, x->err);
     each_wanted(s, x, arrange_weight, arrange_weight);
+    if (keeps)
+        store_each_read(s, x->block, arrange_kept, x);
 }
 
 /* Copies what is wanted of a visit's block. After an error nothing that was queued is running. */

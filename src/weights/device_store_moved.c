@@ -31,8 +31,8 @@ static int next_of(const device_store *s) {
     const store_moved *d = &s->moved;
     const int n_block = layout_n_block(s->layout);
     int b = d->n > 0 ? d->blocks[d->n - 1] + 1 : 1;
-    while (b < n_block - 1 && !s->blocks[b].memory.at)
-        b++;
+    while (b < n_block - 1 && (!s->blocks[b].memory.at || store_is_apart(s, b)))
+        b++; /* of layers whose experts the host computes, all else is needed here */
     return b < n_block - 1 ? b : -1;
 }
 

@@ -6,8 +6,10 @@
 
 /* A weight, at the block that owns it. */
 typedef struct store_weight {
-    uint64_t at; /* byte offset in the block's region or slot, or among what is always resident */
-    int reader;  /* 1 + the only block that reads it; 0: no block, -1: several blocks */
+    const weight *of;
+    uint64_t at;      /* byte offset in the block's region or slot, or among what is always resident */
+    uint64_t kept_at; /* of a stack that comes: where its resident experts are in the block's region */
+    int reader;       /* 1 + the only block that reads it; 0: no block, -1: several blocks */
     bool placed;
     bool exclusive; /* a matrix that one block reads: in the region or a slot of that block */
     bool comes;     /* with `exclusive`: in the slot */
@@ -17,10 +19,12 @@ typedef struct store_weight {
 } store_weight;
 
 typedef struct store_block {
-    int first;            /* of its exclusive matrices in device_store.matrices */
-    uint64_t bytes;       /* of these; of block 0: of its tables */
-    uint64_t coming;      /* of these, the bytes that come for each visit */
-    memory_region memory; /* of the others */
+    int first;       /* of its exclusive matrices in device_store.matrices */
+    uint64_t bytes;  /* of these; of block 0: of its tables */
+    uint64_t coming; /* of these, the bytes that come for each visit */
+    uint64_t kept;   /* bytes of experts of these that are resident too, and of their places */
+    uint64_t places_at;
+    memory_region memory; /* of the others, and of these experts */
     bool loaded;          /* its resident weights are */
     bool only_here;       /* RAM no longer has pages that the device keeps */
     uint64_t seen;        /* device_store.n_change when its views were made */
@@ -81,6 +85,15 @@ void store_each_read(const device_store *s, int b, store_weight_fn fn, void *use
 void store_each_table(const device_store *s, store_weight_fn fn, void *user);
 /* Bytes of the first n_row rows of a weight on the device. */
 uint64_t store_bytes(const device_store *s, const weight *w, int64_t n_row);
+/* Whether generated rows of block b do not read what comes. */
+static inline bool store_is_apart(const device_store *s, int b) {
+    return s->setup.apart && s->setup.apart[b];
+}
+/* Whether expert e of block b's stacks is resident too, and its place among those that are; negative: not. */
+static inline int store_place(const device_store *s, int b, int64_t e) {
+    return store_is_apart(s, b) && s->setup.n_kept > 0 ? s->setup.places[(int64_t)b * s->setup.n_place + e]
+                                                       : -1;
+}
 /* The memory of a resident weight. */
 uint8_t *store_at(const device_store *s, const store_weight *g);
 /* Sets which matrices of block b come: all of them, or those of the decision. Its region and the slots have

@@ -165,9 +165,13 @@ void pager_end_experts(pager *p, const int32_t *taken, int n);
 /* Matrix w of an expert that was taken. */
 view pager_expert(const pager *p, int block, int w, int32_t expert);
 
-/* Packed bytes of a block's own weight w, without padding to pages: resident ones, and those on disk. Both 0
- * for a weight that another block owns. */
-void pager_where(const pager *p, int block, int w, uint64_t *kept, uint64_t *on_disk);
+/* Packed bytes of a block's own weight w, without padding to pages: resident ones, those on disk, and those
+ * of pages that are marked in `copied` [all pages] (NULL: none), which are part of neither. 0 for a weight
+ * that another block owns. */
+typedef struct pager_bytes {
+    uint64_t kept, on_disk, copied;
+} pager_bytes;
+pager_bytes pager_where(const pager *p, int block, int w, const bool *copied);
 
 /* Row r of a matrix as k floats, with the same bits on every tier; reads the file if it is not resident. */
 nib_status pager_read_row(pager *p, int block, int w, int64_t r, float *out, nib_error *err);

@@ -258,18 +258,21 @@ nib_status pager_check_files(const pager *p, nib_error *err) {
     return NIB_OK;
 }
 
-void pager_where(const pager *p, int b, int w, uint64_t *kept, uint64_t *on_disk) {
+pager_bytes pager_where(const pager *p, int b, int w, const bool *copied) {
     const weight *own = pager_weight(p, b, w);
     const weight_place *at = page_layout_place(&p->layout, b, w);
-    *kept = *on_disk = 0;
+    pager_bytes out = {0};
     if (own->shared_block >= 0)
-        return;
+        return out;
     if (own->vector)
-        *kept = page_layout_bytes(own, 1);
+        out.kept = page_layout_bytes(own, 1);
     for (int i = 0; i < at->n_page; i++) {
         const int64_t n = i == at->n_page - 1 ? own->n - i * at->page_rows : at->page_rows;
-        *(p->state[at->first_page + i].resident ? kept : on_disk) += page_layout_bytes(own, n);
+        *(copied && copied[at->first_page + i]    ? &out.copied
+          : p->state[at->first_page + i].resident ? &out.kept
+                                                  : &out.on_disk) += page_layout_bytes(own, n);
     }
+    return out;
 }
 
 void pager_get_stats(const pager *p, pager_stats *out) {

@@ -24,7 +24,7 @@ int fake_misuse(const char *what) {
 }
 
 kept_launch *fake_keep(void) {
-    graph *g = fake.recording;
+    graph *g = fake.recording ? fake.recording : fake.goes_on ? NULL : fake.waiting;
     if (!g)
         return NULL;
     g->list = realloc(g->list, (g->n + 1) * sizeof *g->list);
@@ -32,7 +32,38 @@ kept_launch *fake_keep(void) {
     return &g->list[g->n++];
 }
 
+static int run_kept(const kept_launch *k, cuda_stream s);
+
+void fake_wait_for_host(cuda_stream s) {
+    fake.waiting = calloc(1, sizeof *fake.waiting);
+    fake.waits_in = s;
+}
+
+/* Runs launches that waited for the host as far as it has answered. */
+static void go_on(void) {
+    graph *of = fake.waiting;
+    const bool replaying = fake.replaying;
+    size_t n = 0;
+    if (!of || fake.goes_on)
+        return;
+    fake.goes_on = fake.replaying = true;
+    for (int e = 0; n < of->n && !e && fake_is_answered(&of->list[n]); n++) {
+        fake.calls--; /* they were counted */
+        e = run_kept(&of->list[n], fake.waits_in);
+    }
+    fake.goes_on = false;
+    fake.replaying = replaying;
+    of->n -= n;
+    memmove(of->list, of->list + n, of->n * sizeof *of->list);
+    if (of->n > 0)
+        return;
+    free(of->list);
+    free(of);
+    fake.waiting = NULL;
+}
+
 int fake_call(void) {
+    go_on();
     const long n = ++fake.calls;
     return fake.fail_at && (fake.fails_once ? n == fake.fail_at : n >= fake.fail_at) ? fake.error : 0;
 }
@@ -121,6 +152,8 @@ static int release(void *p) {
 static void copy_comes_between(void) {
     if (fake.recording)
         fake_misuse("something besides launches is recorded");
+    if (fake.waiting)
+        fake_misuse("a copy comes after launches that wait for the host");
     fake.n_fresh = 0;
 }
 static int pin(void *host, size_t bytes) {
@@ -402,6 +435,9 @@ static const cuda_kernels table = {
     .shortlist = fake_shortlist,
     .route = fake_route,
     .experts = fake_experts,
+    .hand_down = fake_hand_down,
+    .hand_up = fake_hand_up,
+    .handed_down = fake_handed_down,
     .groups = fake_groups,
     .recurrent = fake_recurrent,
     .read_all = read_all,
@@ -410,6 +446,9 @@ static const cuda_kernels table = {
 };
 
 const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
+    if (fake.waiting)
+        free(fake.waiting->list);
+    free(fake.waiting);
     memset(&fake, 0, sizeof fake);
     fake_streams_reset();
     fake.memory = memory;

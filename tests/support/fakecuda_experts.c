@@ -86,7 +86,8 @@ static int multiply_pair(const cuda_experts *a, const cuda_expert_tile *tile, in
     uint64_t bytes = 0;
     cuda_linear one = {.n_w = 1, .n_row = 1, .two = a->two, .w = {a->w[i]}, .ldy = {a->n}};
     pack_bytes(&a->w[i].format, a->w[i].n / a->n_expert, a->w[i].k, &bytes);
-    one.w[0].data = (const uint8_t *)a->w[i].data + (uint64_t)tile->expert * bytes;
+    const int32_t at = a->here ? ((const int16_t *)real(a->here))[tile->expert] : tile->expert;
+    one.w[0].data = (const uint8_t *)a->w[i].data + (uint64_t)at * bytes;
     one.w[0].n = a->n;
     one.x = a->x + pair / a->n_used * a->ldx + (a->each ? place * a->w[i].k : 0);
     one.ldx = a->w[i].k;
@@ -143,6 +144,10 @@ static void add_up(const cuda_experts *a, const float *parts, float *sum) {
     }
 }
 
+static bool is_missing(const cuda_experts *a, int32_t expert) {
+    return a->here && ((const int16_t *)real(a->here))[expert] < 0;
+}
+
 static int run_tiles(const cuda_experts *a, float *y[2], float *parts) {
     const int64_t n_pair = a->n_row * a->n_used;
     const bool wide = a->wide && a->w[0].format.layout == PACK_TILE;
@@ -152,7 +157,7 @@ static int run_tiles(const cuda_experts *a, float *y[2], float *parts) {
     const cuda_expert_tile *tiles = (const cuda_expert_tile *)(const void *)(list + l.tiles);
     const int32_t *pairs = (const int32_t *)(const void *)(list + l.pairs);
     for (int32_t i = 0; i < *(const int32_t *)(const void *)list; i++)
-        for (int32_t p = 0; p < tiles[i].n; p++) {
+        for (int32_t p = 0; p < tiles[i].n && !is_missing(a, tiles[i].expert); p++) {
             const int e = run_pair(a, &tiles[i], pairs[tiles[i].first + p], y, parts);
             if (e)
                 return e;
@@ -172,13 +177,79 @@ int fake_experts(const cuda_experts *a, cuda_stream s) {
     const size_t n = (size_t)(a->n_row * a->n_used * a->n) * sizeof(float);
     float *y[2] = {malloc((size_t)a->n * sizeof(float)), malloc((size_t)a->n * sizeof(float))};
     float *parts = a->sum ? malloc(n) : NULL;
+    if ((a->here && a->wide) || (a->apart && (!a->sum || a->row_leaves.data)))
+        return fake_misuse("products of experts of which some are missing cannot be computed so");
     const int e = run_tiles(a, y, parts);
-    if (!e && a->sum)
+    if (!e && a->apart)
+        memcpy(real(cuda_experts_part(a)), parts, n);
+    if (!e && a->sum && !a->apart)
         add_up(a, parts, y[0]);
     if (!e && a->row_leaves.data)
         fake_leave(&a->row_leaves, real(a->y[0]), a->ldy[0], 1, a->n, false);
     free(y[0]), free(y[1]), free(parts);
     return e;
+}
+
+/* ---- experts of the host ---- */
+
+int fake_hand_down(const cuda_hand_down *a, cuda_stream s) {
+    LAUNCH(s);
+    KEEP(hand_down, fake_hand_down);
+    uint32_t *const count = real(a->mail.here);
+    const size_t n = (size_t)(2 * a->n_used);
+    if (*(const unsigned *)real(a->ended))
+        return fake_misuse("a counter is not zero");
+    for (int64_t r = 0; r < a->n_row; r++) {
+        memcpy((float *)real(a->to_x) + r * a->k, (const float *)real(a->x) + r * a->ldx,
+               (size_t)a->k * sizeof(float));
+        memcpy((float *)real(a->to_chosen) + (size_t)r * n, (const float *)real(a->chosen) + r * a->ldc,
+               n * sizeof(float));
+    }
+    *(uint32_t *)real(a->mail.down) = ++*count;
+    return 0;
+}
+
+bool fake_is_answered(const kept_launch *k) {
+    const cuda_mail *of = &k->u.hand_up.mail;
+    return !k->hand_up || (int32_t)(*(const uint32_t *)real(of->up) - *(const uint32_t *)real(of->here)) >= 0;
+}
+
+int fake_handed_down(const uint32_t *down, uint32_t count, cuda_stream s) {
+    CALL();
+    (void)s;
+    return *down == count ? 0 : fake_misuse("the host waits for rows that are not handed down");
+}
+
+int fake_hand_up(const cuda_hand_up *a, cuda_stream s) {
+    LAUNCH(s);
+    KEEP(hand_up, fake_hand_up);
+    const kept_launch own = {.hand_up = fake_hand_up, .u.hand_up = *a};
+    if (!fake_is_answered(&own)) {
+        fake_wait_for_host(s);
+        *fake_keep() = own;
+        return 0;
+    }
+    const kernel_table *t = kernels_table();
+    const int16_t *const here = real(a->here);
+    float *const sum = malloc((size_t)a->n * sizeof *sum);
+    for (int64_t r = 0; r < a->n_row; r++) {
+        const float *const chosen = (const float *)real(a->chosen) + r * a->ldc;
+        float *const out = (float *)real(a->y) + r * a->ldy;
+        memset(sum, 0, (size_t)a->n * sizeof *sum);
+        for (int64_t u = 0; u < a->n_used; u++) {
+            const float *from = real(here && here[route_expert(chosen, u)] >= 0 ? a->part : a->host);
+            t->add(sum, from + (r * a->n_used + u) * a->n, a->weighted ? chosen[a->n_used + u] : 1, sum,
+                   a->n);
+        }
+        if (a->adds)
+            t->add(out, sum, 1, out, a->n);
+        else
+            memcpy(out, sum, (size_t)a->n * sizeof *out);
+    }
+    if (a->leaves.data)
+        fake_leave(&a->leaves, real(a->y), a->ldy, 1, a->n, false);
+    free(sum);
+    return 0;
 }
 
 /* The outputs of group g of a row. Its matrix may begin within a panel. */

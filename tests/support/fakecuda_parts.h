@@ -38,6 +38,9 @@ extern struct fake_state {
     const void *fresh[MAX_FRESH];         /* keys that launches wrote since the last copy */
     size_t n_fresh;
     graph *recording; /* NULL: launches run */
+    graph *waiting;   /* launches from one on that waits for the host; NULL: none does */
+    cuda_stream waits_in;
+    bool goes_on; /* they are run now */
     long n_replayed, n_sampled, n_fetched, n_fetched_first, n_short, n_embedded;
     long n_by[3]; /* rows of products by the rule, Split, Bitwise */
     long late;    /* microseconds of products of strategies, in addition to those of calls */
@@ -70,6 +73,9 @@ kept_launch *fake_keep(void);
             return 0;                                                                                        \
         }                                                                                                    \
     } while (0)
+/* From now on launches are kept until the host has answered what this stream's next one waits for. */
+void fake_wait_for_host(cuda_stream s);
+bool fake_is_answered(const kept_launch *k); /* or it needs no answer (fakecuda_experts.c) */
 /* What every call does first: counts itself, and gives the error that it was told to fail with. */
 int fake_call(void);
 #define CALL()                                                                                               \
@@ -143,6 +149,8 @@ size_t fake_attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head);
 /* fakecuda_rows.c */
 size_t fake_residual_scratch(int64_t n_row, int64_t k, int64_t k_chunk);
 size_t fake_sample_scratch(int64_t n_row);
+/* fakecuda_experts.c */
+int fake_handed_down(const uint32_t *down, uint32_t count, cuda_stream s);
 /* fakecuda_shortlist.c */
 bool fake_sketch_takes(const view *head);
 int fake_sketch(const view *head, const view *sketch, float *step, cuda_stream s);

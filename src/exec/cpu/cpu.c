@@ -174,6 +174,7 @@ static nib_status cpu_run(backend *b, const backend_run *r, nib_error *err) {
                      .hidden_row = v->row,
                      .probe = c->pass.probe,
                      .logits = c->pass.logits,
+                     .experts = r->experts,
                      .cancel = c->pass.cancel};
     c->has_best = now.best = head && c->pass.n_best == 1 && !c->setup.whole_head && best_can(&c->exec, &now);
     return exec_cell_run(&c->exec, &now, err);

@@ -8,6 +8,7 @@
  *
  * Groups (OP_GROUPS, OP_SPREAD) are experts that every row uses. Their matrices are one ordinary matrix,
  * whose panels may belong to two groups, and which may come in pieces of rows (job.part). */
+#include "exec/backend.h"
 #include "exec/cpu/worker.h"
 
 #include "base/num.h"
@@ -36,8 +37,9 @@ int experts_chosen(const job *j, const op *o, expert_use *uses) {
         for (int64_t i = 0; i < o->u.experts.n_used; i++)
             n_row[route_expert(of, i)]++;
     }
+    const int16_t *here = j->cell->experts ? j->cell->experts->here : NULL;
     for (int32_t e = 0; e < o->u.experts.n_expert; e++)
-        if (n_row[e] > 0)
+        if (n_row[e] > 0 && !(here && here[e] >= 0))
             uses[n++] = (expert_use){e, n_row[e]};
     return n;
 }
@@ -91,7 +93,7 @@ static view columns_of(const worker *w, const op *o, int64_t e, int64_t c0, int6
         *before = first % PACK_PANEL;
         return product_view(j->part ? j->part : &j->cell->views[o->w], first - *before, first - c0 + c1);
     }
-    all = j->taken ? pager_expert(j->e->pager, j->cell->block, o->w, (int32_t)e)
+    all = j->paged ? pager_expert(j->e->pager, j->cell->block, o->w, (int32_t)e)
                    : page_layout_expert(&j->cell->views[o->w], o->u.experts.n_expert, e);
     return product_view(&all, c0, c1);
 }
@@ -164,7 +166,7 @@ static const float *gather_floats(const worker *w, const op *o, const int32_t *p
 static float *direct_to(const worker *w, const op *o, int64_t pair) {
     const int64_t n_used = o->u.experts.n_used, n = o->u.experts.n;
     if (w->j->apart && o->u.experts.sum)
-        return w->j->e->ws->apart + pair * n;
+        return (w->j->cell->experts ? w->j->cell->experts->to : w->j->e->ws->apart) + pair * n;
     if (o->u.experts.sum || o->adds)
         return NULL;
     return worker_at(w, o->out, pair / n_used, o->n) + pair % n_used * n;

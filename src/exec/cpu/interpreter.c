@@ -212,13 +212,14 @@ static nib_status experts_in_turn(job *whole, int *i, int end, nib_error *err) {
     one.first_op = *i;
     one.end_op = end_of_experts(p, *i, end);
     one.taken = taken;
-    one.apart = c->n_row <= EXPERT_APART;
+    one.paged = true;
+    one.apart = c->experts || c->n_row <= EXPERT_APART;
     NIB_TRY(pager_ask_experts(from, uses, n_use, c->n_row, !one.apart, err));
     int n_done = 0;
     do {
         NIB_TRY(pager_take_experts(from, taken, ROUTE_MAX_EXPERT, &one.n_taken, err));
         n_done += one.n_taken;
-        one.ends = n_done == n_use;
+        one.ends = n_done == n_use && !c->experts;
         if (one.n_taken > 0)
             run(&one);
         pager_end_experts(from, taken, one.n_taken);
@@ -380,6 +381,22 @@ static nib_status run_hidden(job *whole, nib_error *err) {
     return NIB_OK;
 }
 
+/* Computes the visit's experts, apart. Those that the pager gives are found when their op is. */
+static nib_status run_experts_apart(const job *whole, nib_error *err) {
+    const exec_cell *c = whole->cell;
+    const program *p = &layout_block(whole->e->layout, c->block)->program;
+    const int first = cut_first(p, VISIT_EXPERTS), end = cut_end(p, VISIT_EXPERTS);
+    expert_use uses[ROUTE_MAX_EXPERT];
+    int32_t taken[ROUTE_MAX_EXPERT];
+    job one = *whole;
+    one.n_taken = experts_chosen(whole, &p->ops[first], uses);
+    for (int i = 0; i < one.n_taken; i++)
+        taken[i] = uses[i].expert;
+    one.taken = taken;
+    one.apart = true;
+    return one.n_taken > 0 ? run_all(&one, first, end, err) : NIB_OK;
+}
+
 /* Whether a cell is timed to choose the distance of prefetches: a layer with few rows whose weights are all
  * in memory. */
 static bool is_timed(const executor *e, const exec_cell *now) {
@@ -411,7 +428,8 @@ nib_status exec_cell_run(const executor *e, const exec_cell *now, nib_error *err
     whole.ahead = begin > 0 ? ahead_next(e->ahead) : e->ahead->chosen;
     whole.shares = e->fuse && !now->probe && !now->hidden ? shares : NULL;
     const program *p = &layout_block(e->layout, now->block)->program;
-    const nib_status status = now->hidden ? run_hidden(&whole, err)
+    const nib_status status = now->hidden    ? run_hidden(&whole, err)
+                              : now->experts ? run_experts_apart(&whole, err)
                               : now->probe
                                   ? run_probed(&whole, err)
                                   : run_all(&whole, cut_first(p, now->part), cut_end(p, now->part), err);

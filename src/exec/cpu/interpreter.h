@@ -60,8 +60,9 @@ typedef struct exec_cell {
     bool cache_only; /* only ops that the KV cache needs are run (op.fuse.feeds_cache); all matrices are
                         resident */
     int segment;     /* segment of the cell's first row */
-    int64_t segment_row;     /* number of that row in the segment */
-    const canceller *cancel; /* polled between pieces of products; NULL: never */
+    int64_t segment_row;                   /* number of that row in the segment */
+    const struct backend_experts *experts; /* with part VISIT_EXPERTS */
+    const canceller *cancel;               /* polled between pieces of products; NULL: never */
 } exec_cell;
 
 /* Runs a cell; blocks until it is computed. Fails with NIB_E_CANCELLED, or if weights must be read from disk

@@ -54,10 +54,12 @@ typedef struct job {
     /* Rows of the matrix, from part_row on, of the job's only product; NULL: whole matrices. */
     const view *part;
     int64_t part_row;
-    /* Experts of the job's stacks (OP_EXPERTS) which the pager has given; NULL: the views have all. If it
-     * gives them in any order, their outputs are kept apart until all have been computed. */
+    /* Experts of the job's stacks (OP_EXPERTS), which the pager has given or a visit of VISIT_EXPERTS
+     * computes; NULL: all. If the pager gives them in any order, their outputs are kept apart until all have
+     * been computed. */
     const int32_t *taken;
     int n_taken;
+    bool paged;       /* their views are the pager's */
     bool apart, ends; /* ends: no expert comes after these */
     /* Rows [kv_first, kv_end) of the cell, which the job's only op attends for, and the segments' views of
      * keys and values that came from the disk; NULL: all rows, with the tables' own. */

@@ -17,6 +17,7 @@ static void cuda_close(backend *b) {
         fetches_close(c);
     }
     reduce_close(c);
+    experts_host_close(c);
     attend_host_close(c);
     in_place_close(c);
     staged_close(c);
@@ -55,6 +56,7 @@ static nib_status open_parts(cuda *c, nib_error *err) {
     NIB_TRY(fetches_open(c, err));
     NIB_TRY(in_place_open(c, err));
     NIB_TRY(attend_host_open(c, err));
+    NIB_TRY(experts_host_open(c, err));
     NIB_TRY(staged_open(c, err));
     NIB_TRY(choices_make(c, err));
     c->setup.kernels = NULL;
@@ -79,7 +81,7 @@ static nib_status cuda_open(const backend_setup *s, backend **out, nib_error *er
 /* Bytes of host memory, also for layers that the processor computes. VRAM is charged to its own tier. */
 static uint64_t cuda_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,
                                uint64_t *touched) {
-    const uint64_t bytes = gpu_workspace_host_bytes(s->layout, rows);
+    const uint64_t bytes = gpu_workspace_host_bytes(s->layout, rows) + experts_host_bytes(s->layout, rows);
     const uint64_t layers = in_place_row_bytes(s, rows, n_row, touched);
     if (touched)
         *touched += bytes;
@@ -90,16 +92,18 @@ static nib_status cuda_reserve(backend *b, const backend_rows *rows, nib_error *
     cuda *c = cuda_of(b);
     in_place_follow(c, b->split);
     attend_host_follow(c, b->split);
+    experts_host_follow(c, b->split);
     NIB_TRY(reduce_check(c, err));
     NIB_TRY(in_place_reserve(c, rows, err));
     NIB_TRY(staged_reserve(c, err));
     NIB_TRY(gpu_workspace_open(c, rows, err));
+    NIB_TRY(experts_host_reserve(c, rows, err));
     NIB_TRY(estimates_reserve(c, err));
     b->rows = *rows;
     b->rows.n_cell = NUM_MAX(rows->n_cell, NUM_MIN(c->mem.max_rows, rows->n_pass));
     if (c->attend_host.n > 0) /* prompt rows beside two cells are in registers behind theirs */
         b->rows.n_cell = NUM_MIN(b->rows.n_cell, c->mem.max_rows);
-    b->by_role = c->k->has_wide() || c->in_place.n > 0 || c->attend_host.n > 0;
+    b->by_role = c->k->has_wide() || c->in_place.n > 0 || c->attend_host.n > 0 || c->experts_host.n > 0;
     b->n_cut = NUM_MIN(c->in_place.host->rows.n_cell, c->mem.max_rows);
     b->max_generated = c->in_place.n > 0 ? NUM_MIN(rows->n_pass, (int64_t)IN_PLACE_MAX_ROWS) : 0;
     return NIB_OK;
@@ -182,6 +186,9 @@ static nib_status cuda_end(backend *b, nib_error *err) {
     replay_end(c, status == NIB_OK);
     if (status == NIB_OK)
         return reduce_end(c, err);
+    const bool hosts = status == NIB_E_CANCELLED || status == NIB_E_IO; /* in the processor's experts */
+    if (hosts && wait_until_done(c, NULL) == NIB_OK)
+        return nib_fail(err, status, "%s", why.message);
     c->failed = why;
     return nib_fail(err, status, "%s", why.message);
 }
@@ -235,7 +242,8 @@ static nib_status send_hidden(cuda *c, const row_group *g, nib_error *err) {
 }
 
 static nib_status run_rows(cuda *c, nib_error *err) {
-    const bool comes = device_store_comes(c->base.store, c->now.run.visit.block);
+    const bool comes =
+        device_store_comes(c->base.store, c->now.run.visit.block) && !experts_host_has(c, &c->now.run.visit);
     const bool once = comes || c->now.run.visit.part;
     const bool head = c->now.run.visit.block == layout_n_block(c->setup.layout) - 1;
     const int first = c->in_place.now ? c->in_place.first : 0;

@@ -1,12 +1,12 @@
 /* cuda.h - the back end on a GPU. Shared by the files of exec/cuda/.
  *
  * The step loop acquires the weights of a visit in the GPU's memory (weights/device_store.h), or on the host
- * if the processor computes the block (in_place.c), or its attention (attend_host.c). Rows of embeddings are
- * looked up on the GPU if it has the table, otherwise on the host. A block's program becomes a list of steps
- * (steps.c), each one or two launches of kernels/cuda/: a norm is computed with the products that follow it,
- * a gate or a residual addition with the products before it. All work is queued in one stream, and the host
- * waits only for results that it reads. The launches of a token are collected over the blocks and replayed as
- * one CUDA graph (replay.c).
+ * if the processor computes the block (in_place.c), its attention (attend_host.c) or experts
+ * (experts_host.c). Rows of embeddings are looked up on the GPU if it has the table, otherwise on the host. A
+ * block's program becomes a list of steps (steps.c), each one or two launches of kernels/cuda/: a norm is
+ * computed with the products that follow it, a gate or a residual addition with the products before it. All
+ * work is queued in one stream, and the host waits only for results that it reads. The launches of a token
+ * are collected over the blocks and replayed as one CUDA graph (replay.c).
  *
  * Generated rows go through a block up to CUDA_MAX_ROWS at a time. If the device has kernels for many rows
  * (cuda_kernels.has_wide), prompt rows use these, however few rows there are. Their last bits differ, so a
@@ -21,6 +21,7 @@
 #include "exec/cuda/attend_host.h"
 #include "exec/cuda/choices.h"
 #include "exec/cuda/estimates.h"
+#include "exec/cuda/experts_host.h"
 #include "exec/cuda/in_place.h"
 #include "exec/cuda/workspace.h"
 #include "exec/cuda/reduce.h"
@@ -71,6 +72,7 @@ struct cuda {
     estimates estimates;
     in_place in_place;
     attend_host attend_host;
+    experts_host experts_host;
     staged staged;
     reduce reduce;
 

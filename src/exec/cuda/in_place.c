@@ -57,12 +57,13 @@ void in_place_follow(cuda *c, const homes_split *split) {
 nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err) {
     in_place *p = &c->in_place;
     const backend_rows host = rows_of(&c->setup, rows);
-    if (p->n == 0 && c->attend_host.n == 0)
+    const bool parts = c->attend_host.n > 0 || c->experts_host.n > 0;
+    if (p->n == 0 && !parts)
         return NIB_OK;
     p->first = 0;
     while (p->first < layout_n_block(c->setup.layout) && p->block[p->first])
         p->first++;
-    p->host->device = c->attend_host.n > 0 ? c->base.host : device_host(); /* page-locked, or not */
+    p->host->device = parts ? c->base.host : device_host(); /* page-locked, or not */
     return p->host->kind->reserve(p->host, &host, err);
 }
 
@@ -71,8 +72,8 @@ nib_status in_place_begin(cuda *c, nib_error *err) {
     backend_pass pass = c->now.pass;
     p->begun = p->now = p->has_stream = false;
     p->n_row = 0;
-    device_store_leave(c->base.store, NULL, false);
-    if (p->n == 0 && c->attend_host.n == 0)
+    device_store_leave(c->base.store, NULL, !c->now.has_prompts);
+    if (p->n == 0 && c->attend_host.n == 0 && c->experts_host.n == 0)
         return NIB_OK;
     for (pass.n_segment = 0; pass.n_segment < c->now.pass.n_segment; pass.n_segment++) {
         if (!pass.segments[pass.n_segment].generated)

@@ -24,12 +24,12 @@ nib_status launch_best(cuda *c, int64_t n_row, nib_error *err);
 /* ---- for launch*.c only ---- */
 
 /* A group that goes through a block. */
-typedef struct launch_walk {
+struct launch_walk {
     cuda *c;
     const row_group *g;
     const op *ops;
     bool is_head;
-} launch_walk;
+};
 
 /* The group's first row in a register, and the distance of two rows, in floats. */
 static inline float *launch_at(const launch_walk *w, reg r) {
@@ -57,6 +57,9 @@ nib_status launch_embed(const launch_walk *w, const step *s, nib_error *err);
 nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err);
 nib_status launch_route(const launch_walk *w, const step *s, nib_error *err);
 nib_status launch_experts(const launch_walk *w, const step *s, nib_error *err);
+/* The same with the experts that are on the GPU, of a layer of which the others are the processor's. *part:
+ * the outputs of their pairs, if the step is a sum, which is not made. */
+nib_status launch_experts_here(const launch_walk *w, const step *s, const float **part, nib_error *err);
 nib_status launch_groups(const launch_walk *w, const step *s, nib_error *err);
 /* The number of rows of the group from r on that belong to one sequence. */
 int64_t launch_rows_of_sequence(const launch_walk *w, int64_t r);

@@ -72,50 +72,70 @@ nib_status launch_route(const launch_walk *w, const step *s, nib_error *err) {
     return replay_add(w->c, LAUNCH_ROUTE, o, &a, sizeof a, err);
 }
 
-nib_status launch_experts(const launch_walk *w, const step *s, nib_error *err) {
+/* Fills the arguments of products with experts. here: with those that are on the GPU, of which some are not.
+ */
+static void take_experts(const launch_walk *w, const step *s, bool here, cuda_experts *a) {
     cuda *c = w->c;
     const op *o = &w->ops[s->first];
     const bool gated = s->tail && s->tail->kind == OP_GATE;
-    cuda_experts a;
-    memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
-    a.n_w = s->n_w;
-    a.n_expert = o->u.experts.n_expert;
-    a.n_used = o->u.experts.n_used;
-    a.n = o->u.experts.n;
-    a.n_row = w->g->n_row;
-    a.x = launch_at(w, o->in);
-    a.ldx = launch_ld(w, o->in);
-    a.chosen = launch_at(w, o->in2);
-    a.ldc = launch_ld(w, o->in2);
-    a.few = c->mem.expert_few;
-    a.wide = wide_list(w, s);
-    a.each = o->u.experts.each;
-    a.sum = o->u.experts.sum;
-    a.weighted = o->u.experts.weighted;
-    a.two = w->g->two;
-    a.gated = gated;
-    a.act = gated ? s->tail->u.act.kind : ACT_SILU;
-    a.adds = o->adds || (s->tail && !gated);
+    memset(a, 0, sizeof *a); /* its padding too: launches are compared byte by byte */
+    a->n_w = s->n_w;
+    a->n_expert = o->u.experts.n_expert;
+    a->n_used = o->u.experts.n_used;
+    a->n = o->u.experts.n;
+    a->n_row = w->g->n_row;
+    a->x = launch_at(w, o->in);
+    a->ldx = launch_ld(w, o->in);
+    a->chosen = launch_at(w, o->in2);
+    a->ldc = launch_ld(w, o->in2);
+    a->few = c->mem.expert_few;
+    a->wide = wide_list(w, s);
+    a->each = o->u.experts.each;
+    a->sum = o->u.experts.sum;
+    a->weighted = o->u.experts.weighted;
+    a->two = w->g->two;
+    a->gated = gated;
+    a->act = gated ? s->tail->u.act.kind : ACT_SILU;
+    a->adds = o->adds || (s->tail && !gated);
     for (int i = 0; i < s->n_w; i++) {
         const reg out = s->tail ? s->tail->out : o[i].out;
-        cuda_weight(c, w->g->block, o[i].w, &a.w[i]);
-        a.bias[i] = launch_vector(w, o[i].b);
-        a.y[i] = launch_at(w, out);
-        a.ldy[i] = launch_ld(w, out);
+        cuda_weight(c, w->g->block, o[i].w, &a->w[i]);
+        if (here)
+            a->w[i].data = device_store_experts(c->base.store, w->g->block, o[i].w);
+        a->bias[i] = launch_vector(w, o[i].b);
+        a->y[i] = launch_at(w, out);
+        a->ldy[i] = launch_ld(w, out);
     }
-    a.scratch = c->mem.expert_scratch;
-    a.codes = c->now.rows_coded == s ? c->now.rows_coded_at : NULL;
-    a.row_leaves = launch_leaves(w, s);
+    a->scratch = c->mem.expert_scratch;
+    a->codes = c->now.rows_coded == s ? c->now.rows_coded_at : NULL;
+    a->here = here ? device_store_places(c->base.store, w->g->block) : NULL;
+    a->apart = here && a->sum;
+    if (!a->apart)
+        a->row_leaves = launch_leaves(w, s);
     c->now.coded_whole = false;
-    if (s->rows_for && w->ops[s->rows_for->first].u.experts.sum)
-        cuda_weight(c, w->g->block, w->ops[s->rows_for->first].w, &a.next);
-    const bool leaves =
-        s->rows_for && !a.wide && !a.two &&
-        !(w->ops[s->rows_for->first].u.experts.sum && cuda_experts_quantize(a.n_row, a.n_used));
-    a.leaves = leaves ? c->mem.expert_codes : NULL;
+    const op *then = s->rows_for ? &w->ops[s->rows_for->first] : NULL;
+    if (then && then->u.experts.sum && !here)
+        cuda_weight(c, w->g->block, then->w, &a->next);
+    const bool leaves = then && !a->wide && !a->two &&
+                        !(then->u.experts.sum && !here && cuda_experts_quantize(a->n_row, a->n_used));
+    a->leaves = leaves ? c->mem.expert_codes : NULL;
     c->now.rows_coded = leaves ? s->rows_for : NULL;
-    c->now.rows_coded_at = a.leaves;
-    return replay_add(c, LAUNCH_EXPERTS, o, &a, sizeof a, err);
+    c->now.rows_coded_at = a->leaves;
+}
+
+nib_status launch_experts(const launch_walk *w, const step *s, nib_error *err) {
+    cuda_experts a;
+    if (experts_host_has(w->c, &w->c->now.run.visit))
+        return experts_host_launch(w, s, err);
+    take_experts(w, s, false, &a);
+    return replay_add(w->c, LAUNCH_EXPERTS, &w->ops[s->first], &a, sizeof a, err);
+}
+
+nib_status launch_experts_here(const launch_walk *w, const step *s, const float **part, nib_error *err) {
+    cuda_experts a;
+    take_experts(w, s, true, &a);
+    *part = a.apart ? cuda_experts_part(&a) : NULL;
+    return replay_add(w->c, LAUNCH_EXPERTS, &w->ops[s->first], &a, sizeof a, err);
 }
 
 nib_status launch_groups(const launch_walk *w, const step *s, nib_error *err) {

@@ -93,6 +93,8 @@ static int launch_one(const cuda *c, const gpu_launch *l, cuda_stream on) {
     case LAUNCH_RECURRENT: return c->k->recurrent(&l->u.recurrent, on);
     case LAUNCH_ROUTE: return c->k->route(&l->u.route, on);
     case LAUNCH_EXPERTS: return c->k->experts(&l->u.experts, on);
+    case LAUNCH_HAND_DOWN: return c->k->hand_down(&l->u.hand_down, on);
+    case LAUNCH_HAND_UP: return c->k->hand_up(&l->u.hand_up, on);
     case LAUNCH_GROUPS: return c->k->groups(&l->u.groups, on);
     case LAUNCH_FETCH: return fetches_launch(c, &l->u.residual, on);
     case LAUNCH_ADD: return fetches_add(c, &l->u.residual_add);
@@ -111,18 +113,30 @@ static int launch_timed(const cuda *c, const gpu_launch *l) {
     return e ? e : spans_close(c, on);
 }
 
-static nib_status launch_list(const cuda *c, const gpu_launch *list, int n, nib_error *err) {
+/* recorded: for a graph, whose launches run later. */
+static nib_status launch_list(cuda *c, const gpu_launch *list, int n, bool recorded, nib_error *err) {
     for (int i = 0; i < n; i++) {
+        if (!recorded)
+            NIB_TRY(experts_host_before(c, &list[i], err));
         const int e = c->spans ? launch_timed(c, &list[i]) : launch_one(c, &list[i], stream_of(c, &list[i]));
         NIB_TRY(device_cuda_ok(c->base.device, e, op_name(list[i].of->kind), err));
+        if (!recorded)
+            experts_host_after(c, &list[i]);
     }
     return NIB_OK;
 }
 
+/* Launches a graph, and computes what it asks of the host. */
+static nib_status launch_graph(cuda *c, const gpu_graph *g, nib_error *err) {
+    NIB_TRY(
+        device_cuda_ok(c->base.device, c->k->graph_launch(g->graph, c->stream), "launching a graph", err));
+    return c->experts_host.n > 0 ? experts_host_serve(c, g->list, g->n, err) : NIB_OK;
+}
+
 /* Records the list's graph. */
-static nib_status record(const cuda *c, gpu_graph *g, nib_error *err) {
+static nib_status record(cuda *c, gpu_graph *g, nib_error *err) {
     NIB_TRY(device_cuda_ok(c->base.device, c->k->graph_begin(c->stream), "recording launches", err));
-    const nib_status status = launch_list(c, g->list, g->n, err);
+    const nib_status status = launch_list(c, g->list, g->n, true, err);
     /* Also after an error, so that the stream leaves recording. */
     const int e = c->k->graph_end(c->stream, &g->graph);
     if (status != NIB_OK && !e)
@@ -149,7 +163,7 @@ static gpu_graph *find(replay *r, int n, bool *known) {
 nib_status replay_flush_once(cuda *c, nib_error *err) {
     const int n = c->replay.n;
     c->replay.n = 0;
-    return launch_list(c, c->replay.list, n, err);
+    return launch_list(c, c->replay.list, n, false, err);
 }
 
 nib_status replay_flush(cuda *c, nib_error *err) {
@@ -163,14 +177,14 @@ nib_status replay_flush(cuda *c, nib_error *err) {
     r->n_flush++;
     r->last = NULL;
     if (n < CUDA_MIN_GRAPH || !r->repeats || c->spans)
-        return launch_list(c, r->list, n, err);
+        return launch_list(c, r->list, n, false, err);
     gpu_graph *g = find(r, n, &known);
     g->used = ++r->clock;
     if (!known) {
         forget(c, g);
         memcpy(g->list, r->list, (size_t)n * sizeof *r->list);
         g->n = n;
-        return launch_list(c, g->list, n, err);
+        return launch_list(c, g->list, n, false, err);
     }
     if (!g->graph && !r->refused && record(c, g, &why) != NIB_OK) {
         g->graph = NULL;
@@ -179,9 +193,9 @@ nib_status replay_flush(cuda *c, nib_error *err) {
                  why.message);
     }
     if (!g->graph)
-        return launch_list(c, g->list, n, err);
+        return launch_list(c, g->list, n, false, err);
     r->last = g;
-    return device_cuda_ok(c->base.device, c->k->graph_launch(g->graph, c->stream), "launching a graph", err);
+    return launch_graph(c, g, err);
 }
 
 static bool is_same_key(const replay_key *a, const replay_key *b) {
@@ -225,6 +239,5 @@ nib_status replay_launch_ahead(cuda *c, nib_error *err) {
     replay *r = &c->replay;
     r->n = 0;
     r->before->used = ++r->clock;
-    return device_cuda_ok(c->base.device, c->k->graph_launch(r->before->graph, c->stream),
-                          "launching a graph", err);
+    return launch_graph(c, r->before, err);
 }

@@ -9,6 +9,8 @@
 
 typedef struct cuda cuda;
 
+typedef struct gpu_launch gpu_launch;
+
 /* A recorded launch. */
 typedef enum launch_kind {
     LAUNCH_EMBED,
@@ -29,13 +31,15 @@ typedef enum launch_kind {
     LAUNCH_RECURRENT,
     LAUNCH_ROUTE,
     LAUNCH_EXPERTS,
+    LAUNCH_HAND_DOWN,
+    LAUNCH_HAND_UP,
     LAUNCH_GROUPS,
     LAUNCH_FETCH,
     LAUNCH_ADD,
     LAUNCH_SHORTLIST,
     LAUNCH_BEST
 } launch_kind;
-typedef struct gpu_launch {
+struct gpu_launch {
     launch_kind kind;
     int block;    /* its block, for names */
     const op *of; /* its first op, for names */
@@ -45,7 +49,7 @@ typedef struct gpu_launch {
         CUDA_LAUNCHES(ARGUMENTS)
 #undef ARGUMENTS
     } u; /* of a product `linear`, of all about attention `attend` */
-} gpu_launch;
+};
 
 enum { CUDA_MAX_GRAPHS = 16, CUDA_MIN_GRAPH = 4 /* launches */ };
 

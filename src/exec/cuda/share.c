@@ -182,6 +182,7 @@ static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, hom
                           .needs_sketch = c->setup.sketch,
                           .driver = c->driver,
                           .max_layers = c->setup.max_layers,
+                          .n_cpu_experts = c->setup.n_cpu_experts,
                           .n_attended = c->setup.n_attended,
                           .max_rows = IN_PLACE_MAX_ROWS,
                           .n_sequence = c->setup.n_sequence,
@@ -213,7 +214,9 @@ static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, hom
     if (!q->blocks)
         return nib_fail_nomem(err, (size_t)n_block * sizeof *q->blocks, "the blocks on the GPU");
     for (int b = 0; b < n_block; b++)
-        q->blocks[b] = (homes_block){.cache = cache_of(c, c->setup.kv.type, b),
+        q->blocks[b] = (homes_block){.apart = !c->setup.sums && c->setup.k_chunk == 0 &&
+                                              experts_host_can(c->setup.layout, b),
+                                     .cache = cache_of(c, c->setup.kv.type, b),
                                      .slides = is_in_part(c, b),
                                      .newest = is_coded ? cache_of(c, TYPE_F16, b) : 0,
                                      .n_launch = launches_of(c, b)};

@@ -240,6 +240,12 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
     case LAUNCH_RECURRENT: recurrent(c, &l->u.recurrent, out); return;
     case LAUNCH_ROUTE: route(&l->u.route, out); return;
     case LAUNCH_EXPERTS: experts(&l->u.experts, out); return;
+    case LAUNCH_HAND_DOWN:
+        out->bytes = (double)(l->u.hand_down.n_row * (l->u.hand_down.k + 2 * l->u.hand_down.n_used) * FLOAT);
+        return;
+    case LAUNCH_HAND_UP:
+        out->bytes = (double)(l->u.hand_up.n_row * (l->u.hand_up.n_used + 1) * l->u.hand_up.n * FLOAT);
+        return;
     case LAUNCH_GROUPS: groups(&l->u.groups, out); return;
     case LAUNCH_FETCH: fetch(&l->u.residual, out); return;
     case LAUNCH_ADD: /* the part, what it is added to, the sum; gated: of two one comes out */
@@ -267,6 +273,8 @@ static void label(const cuda *c, const gpu_launch *l, char *out, size_t size) {
                                         [LAUNCH_REDUCE] = "add over ranks",
                                         [LAUNCH_GATHER] = "logits of all ranks",
                                         [LAUNCH_ROUTE] = "route",
+                                        [LAUNCH_HAND_DOWN] = "rows to the processor's experts",
+                                        [LAUNCH_HAND_UP] = "add up experts",
                                         [LAUNCH_FETCH] = "fetch residuals",
                                         [LAUNCH_ADD] = "add residuals",
                                         [LAUNCH_SHORTLIST] = "exact logits of the head",

@@ -163,6 +163,7 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
         c->mem.expert_wide = c->k->has_wide() ? take(base, &at, 1, (uint64_t)s.wide) : NULL;
         c->mem.expert_rows = take(base, &at, c->mem.max_rows, (uint64_t)s.rows);
         c->mem.expert_codes = take(base, &at, 1, (uint64_t)s.codes);
+        c->mem.mail = take(base, &at, 1, CUDA_MAIL_BYTES);
         c->mem.routes_ended = take(base, &at, cuda_route_ended(c->mem.max_rows), sizeof *c->mem.routes_ended);
         c->mem.expert_scratch = take(base, &at, 1, (uint64_t)s.experts);
     }

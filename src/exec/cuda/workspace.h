@@ -33,6 +33,7 @@ typedef struct gpu_workspace {
     float *wider[4];  /* q, k, v and output of attention whose heads are no multiple of 8 wide; NULL: there is
                          none */
     unsigned *routes_ended; /* cuda_route.ended */
+    uint32_t *mail;         /* cuda_mail.here, then cuda_hand_down.ended */
     void *fetch_scratch;    /* the selected channels of few rows; NULL: no residuals */
     int32_t *best;          /* [2, rows, n_best]: tokens, then logits */
     uint8_t *changes;       /* changes of the pass's logits; contains the next two */

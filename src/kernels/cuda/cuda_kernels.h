@@ -433,6 +433,11 @@ typedef struct cuda_experts {
     cuda_codes row_leaves; /* codes of y[0] to leave for `linear`; one row, `sum`, n a multiple of 32 */
     view next; /* the matrices by which the same experts multiply y next, if `sum` does so: a launch for one
                   row brings them to the L2 cache; data NULL: there are none */
+    /* [n_expert]: an expert's place among the matrices in w, of which some are missing; negative: its pairs
+     * are left out. NULL: all are there. Not with `wide`. */
+    const int16_t *here;
+    bool apart; /* with `sum`: nothing is added up; pair i's output is at cuda_experts_part() + i * n floats,
+                   for `hand_up` */
 } cuda_experts;
 /* Bytes of the codes of a row of k, and of those that a launch leaves. */
 static inline int64_t cuda_expert_row(int64_t k) {
@@ -462,9 +467,51 @@ static inline int64_t cuda_experts_input(const cuda_experts *a) {
         bytes = cuda_expert_wide_of(n_pair, a->n_expert).max_pair * ((k + 63) / 64 * 128 + 4) + 256;
     return a->w[0].format.layout == PACK_TILE ? (bytes + 255) / 256 * 256 : 0;
 }
+/* Where the outputs of pairs are in `scratch` before they are added up. */
+static inline float *cuda_experts_part(const cuda_experts *a) {
+    return (float *)(void *)((uint8_t *)a->scratch + cuda_experts_input(a));
+}
 static inline int64_t cuda_experts_scratch(const cuda_experts *a) {
     return cuda_experts_input(a) + (a->sum ? a->n_row * a->n_used * a->n * (int64_t)sizeof(float) : 0);
 }
+
+/* Two counters by which the GPU and the host hand rows to each other: `down` counts what the GPU has handed
+ * down, and is written by it; `up` what the host has handed up. They are in host memory (device pointers of
+ * `map`), in cache lines of their own. One stream uses them. here: device memory, zeroed once, when both
+ * counters are 0. */
+enum { CUDA_MAIL_BYTES = 16 /* of `here`, and of cuda_hand_down.ended behind it */ };
+typedef struct cuda_mail {
+    uint32_t *down;
+    const uint32_t *up;
+    uint32_t
+        *here; /* [2]: how often `hand_down` was run; and the last count for which `hand_up` saw the host's */
+} cuda_mail;
+
+/* Hands the inputs of experts down: copies n_row rows of x and of the router's choice to host memory (device
+ * pointers of `map`), where they follow each other, then counts. */
+typedef struct cuda_hand_down {
+    cuda_mail mail;
+    const float *x, *chosen; /* [n_row, ldx]: k of each row; [n_row, ldc]: 2 * n_used of each */
+    float *to_x, *to_chosen; /* [n_row, k], [n_row, 2 * n_used] */
+    int64_t ldx, ldc, k, n_used, n_row;
+    unsigned *ended; /* zeroed once */
+    bool two;        /* for the host: the activations of the products have 16 bits */
+} cuda_hand_down;
+
+/* Waits until the host has handed up what the last `hand_down` asked for, and adds up the outputs of each
+ * row's experts in the order of its choice: those of experts that are here (cuda_experts.apart), and those of
+ * the others, which the host has written. The bits are those of `experts` with all of them. */
+typedef struct cuda_hand_up {
+    cuda_mail mail;
+    const float *part;   /* [n_row * n_used, n]: of pairs whose experts are here; NULL: none is */
+    const float *host;   /* [n_row * n_used, n]: of the others, in host memory */
+    const int16_t *here; /* cuda_experts.here; NULL: none is here */
+    const float *chosen; /* [n_row, ldc] */
+    float *y;            /* [n_row, ldy] */
+    int64_t ldc, ldy, n, n_used, n_row;
+    bool weighted, adds;
+    cuda_codes leaves; /* codes of y to leave for `linear`; one row, n a multiple of 32 */
+} cuda_hand_up;
 
 /* OP_GROUPS or OP_SPREAD: part g of each row by matrix g of n_group, which stand one under the other in w:
  * [n_group * n, k], or with `spread` [n_group * k, n], by whose transpose rows are multiplied. */
@@ -649,6 +696,10 @@ typedef struct cuda_kernels {
     /* A row's bits depend on its role alone (`wide` is NULL or not, `many`), not on the other rows. */
     int (*route)(const cuda_route *a, cuda_stream s);
     int (*experts)(const cuda_experts *a, cuda_stream s);
+    int (*hand_down)(const cuda_hand_down *a, cuda_stream s);
+    int (*hand_up)(const cuda_hand_up *a, cuda_stream s);
+    /* The host waits until *down (at the host's address) is `count`, or s has failed. */
+    int (*handed_down)(const uint32_t *down, uint32_t count, cuda_stream s);
     int (*groups)(const cuda_groups *a, cuda_stream s);
     /* A row's bits do not depend on the other rows, and not on how a sequence is cut. */
     int (*recurrent)(const cuda_recurrent *a, cuda_stream s);
@@ -691,6 +742,8 @@ typedef struct cuda_kernels {
     X(shortlist, cuda_shortlist)                                                                             \
     X(route, cuda_route)                                                                                     \
     X(experts, cuda_experts)                                                                                 \
+    X(hand_down, cuda_hand_down)                                                                             \
+    X(hand_up, cuda_hand_up)                                                                                 \
     X(groups, cuda_groups)                                                                                   \
     X(recurrent, cuda_recurrent)
 

@@ -67,8 +67,9 @@ static bool experts_are(const cuda_experts *a) {
     const int64_t n_pair = a->n_row * a->n_used;
     return (a->n_w == 1 || (a->n_w == 2 && !a->sum)) && (!a->gated || a->n_w == 2) && a->n_row >= 1 &&
            a->n_row <= CUDA_MAX_WIDE && a->n_used >= 1 && n_pair < INT32_MAX && a->n >= 1 &&
-           (!a->row_leaves.data || (a->sum && a->n_row == 1 && a->n % 32 == 0)) &&
-           a->w[0].n % a->n_expert == 0 && a->w[0].k >= 1 && a->w[0].k <= MAX_PACK_ROW;
+           (!a->row_leaves.data || (a->sum && a->n_row == 1 && a->n % 32 == 0)) && (!a->here || !a->wide) &&
+           (!a->apart || (a->sum && !a->wide && !a->row_leaves.data)) && a->w[0].n % a->n_expert == 0 &&
+           a->w[0].k >= 1 && a->w[0].k <= MAX_PACK_ROW;
 }
 
 int experts_launch(const cuda_experts *a, cuda_stream s) {
@@ -79,7 +80,7 @@ int experts_launch(const cuda_experts *a, cuda_stream s) {
     const cuda_expert_list l =
         wide ? cuda_expert_wide_of(n_pair, a->n_expert) : cuda_expert_few_of(n_pair, a->n_expert, a->two);
     const uint8_t *const list = (const uint8_t *)(wide ? a->wide : a->few);
-    float *const part = (float *)((uint8_t *)a->scratch + cuda_experts_input(a));
+    float *const part = cuda_experts_part(a);
     expert_job j = {};
     j.tiles = (const cuda_expert_tile *)(list + l.tiles);
     j.n_tile = (const int *)list;
@@ -93,9 +94,10 @@ int experts_launch(const cuda_experts *a, cuda_stream s) {
     }
     j.n = (int)a->n, j.k = (int)a->w[0].k;
     j.n_used = (int)a->n_used, j.n_w = a->n_w, j.act = a->act;
+    j.here = a->here;
     j.each = a->each, j.sum = a->sum, j.weighted = a->weighted;
     j.gated = a->gated, j.adds = a->adds, j.two = a->two;
-    if (!rows && !wide && a->n_row == 1) {
+    if (!rows && !wide && a->n_row == 1 && !a->apart) {
         const int one = experts_one_launch(a, j, s);
         if (one != CUDA_UNSUPPORTED) /* on 9.0 it leaves codes itself */
             return one || device_major() >= 9 ? one : leave_launch(a, s);
@@ -103,6 +105,6 @@ int experts_launch(const cuda_experts *a, cuda_stream s) {
     int e = rows   ? experts_float_launch(a, j, s)
             : wide ? experts_wide_launch(a, j, s)
                    : experts_few_launch(a, j, s);
-    e = e || !a->sum ? e : sum_launch(a, part, s);
+    e = e || !a->sum || a->apart ? e : sum_launch(a, part, s);
     return e ? e : leave_launch(a, s);
 }

@@ -18,6 +18,7 @@ struct expert_job {
     int64_t ldx, ldc, ldy[2];
     float *y[2];          /* of a pair: y + row * ldy + place * n; or `part` with n between pairs */
     const float *bias[2]; /* [n_expert, n] */
+    const int16_t *here;  /* cuda_experts.here */
     int n, k, n_used, n_w, act;
     bool each, sum, weighted, gated, adds, two;
 };
@@ -33,6 +34,11 @@ __device__ __forceinline__ float *expert_output(const expert_job &j, int i, int 
 }
 __device__ __forceinline__ float expert_weight(const expert_job &j, int pair) {
     return j.chosen[pair / j.n_used * j.ldc + j.n_used + pair % j.n_used];
+}
+
+/* Where the matrix of an expert is among those that are there; negative: it is not there. */
+__device__ __forceinline__ int expert_place(const expert_job &j, int expert) {
+    return j.here ? j.here[expert] : expert;
 }
 
 /* A pair's finished output `at` from the sums of one or both matrices; returns what was written. */

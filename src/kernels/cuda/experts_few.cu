@@ -281,10 +281,11 @@ __device__ __forceinline__ float few_value(const few_job &j, const few_sums &sum
 
 /* A warp has 32 outputs, those of two panels, of a pair. */
 __device__ __forceinline__ void few_write(const few_job &j, const few_sums &sums,
-                                          const cuda_expert_tile &tile, int matrix, int two_panels) {
+                                          const cuda_expert_tile &tile, int place, int matrix,
+                                          int two_panels) {
     const int in = threadIdx.x % 32, m = threadIdx.x / 32, at = two_panels * EXPERT_OUTPUTS + in;
     const int unit = in / PACK_PANEL;
-    const int64_t panel = tile.expert * j.expert_bytes + (at / PACK_PANEL) * j.of.panel_bytes;
+    const int64_t panel = place * j.expert_bytes + (at / PACK_PANEL) * j.of.panel_bytes;
     if (m >= tile.n)
         return;
     const int pair = j.x.pairs[tile.first + m];
@@ -313,9 +314,12 @@ __global__ void __launch_bounds__(EXPERT_THREADS, 3) experts_few(const __grid_co
     if ((int)blockIdx.y >= __ldcg(j.x.n_tile))
         return;
     const cuda_expert_tile tile = j.x.tiles[blockIdx.y];
+    const int place = expert_place(j.x, tile.expert);
+    if (place < 0)
+        return;
     const int share = parts_of(j.x.gated), slot = warp / share, first = (int)blockIdx.x * j.turns,
               end = min(first + j.turns, (j.n_panel + 1) / 2);
-    const uint8_t *const of = j.of.w[slot < 2 ? matrix : 1] + tile.expert * j.expert_bytes;
+    const uint8_t *const of = j.of.w[slot < 2 ? matrix : 1] + place * j.expert_bytes;
     w.first = w.ahead = warp % share;
     w.step = share;
     w.next = of + (2 * first + slot % 2) * j.of.panel_bytes;
@@ -331,7 +335,7 @@ __global__ void __launch_bounds__(EXPERT_THREADS, 3) experts_few(const __grid_co
         panel_sum<BITS, HALVES, TABLE>(j, w, tile, shared + EXPERT_WARPS * j.depth * j.of.stage_bytes,
                                        two > first, to);
         __syncthreads();
-        few_write(j, *to, tile, matrix, two);
+        few_write(j, *to, tile, place, matrix, two);
     }
 }
 

@@ -32,7 +32,7 @@ __device__ __forceinline__ void pairs_multiply(const rows_job &j, const cuda_exp
     for (int i = 0; i < 2; i++)
 #pragma unroll
         for (int o = 0; o < 2; o++)
-            row[i][o] = j.w[j.x.gated ? i : matrix] + tile.expert * j.expert_bytes +
+            row[i][o] = j.w[j.x.gated ? i : matrix] + expert_place(j.x, tile.expert) * j.expert_bytes +
                         min(output + o, j.x.n - 1) * j.stride;
     for (int at = 4 * lane; at < k; at += 128) {
         float4 v[N];
@@ -69,6 +69,8 @@ __global__ void __launch_bounds__(EXPERT_THREADS) experts_float(const __grid_con
     if ((int)blockIdx.y >= __ldcg(j.x.n_tile) || output >= j.x.n)
         return;
     const cuda_expert_tile tile = j.x.tiles[blockIdx.y];
+    if (expert_place(j.x, tile.expert) < 0)
+        return;
     if (tile.n == 1) {
         pairs_multiply<TYPE, 1>(j, tile, 0, output, blockIdx.z);
         return;

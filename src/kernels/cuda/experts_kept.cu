@@ -234,8 +234,8 @@ template <bool GATED> static int run_kept(const cuda_experts *a, few_job *j, cud
 
 int experts_kept_launch(const cuda_experts *a, const expert_job &x, cuda_stream s) {
     few_job j = {};
-    if (device_major() < 9 || a->two || a->n_w != (a->gated ? 2 : 1) || (a->leaves && !a->gated) ||
-        experts_few_make(a, x, &j) || !nibbles_are(j.of, &a->w[0].format))
+    if (device_major() < 9 || a->here || a->apart || a->two || a->n_w != (a->gated ? 2 : 1) ||
+        (a->leaves && !a->gated) || experts_few_make(a, x, &j) || !nibbles_are(j.of, &a->w[0].format))
         return CUDA_UNSUPPORTED;
     j.of.stage_bytes = stage_bytes_of(j.of.chunk_bytes);
     return a->gated ? run_kept<true>(a, &j, s) : run_kept<false>(a, &j, s);

@@ -209,13 +209,15 @@ __global__ void __launch_bounds__(32 * GATE_WARPS, GATE_BLOCKS)
     const int warp = threadIdx.x / 32, u = blockIdx.y, in = threadIdx.x, matrix = warp / GATE_PARTS;
     launch_wait();
     launch_next(); /* after the wait: a sum reads the list before its own */
-    const int expert = __ldcg(&j.x.tiles[u].expert);
-    const int64_t at = expert * j.expert_bytes + blockIdx.x * j.of.panel_bytes;
+    const int expert = __ldcg(&j.x.tiles[u].expert), place = expert_place(j.x, expert);
+    if (place < 0)
+        return;
+    const int64_t at = place * j.expert_bytes + blockIdx.x * j.of.panel_bytes;
     const one_input from = {j.codes + expert_input(j.x, u) * j.step, nullptr};
     part_sum<BITS, TABLE, WAY, AHEAD>(j, j.of.w[matrix] + at, from, warp % GATE_PARTS, GATE_PARTS, sums[warp],
                                       [&] {
                                           if (threadIdx.x == 0)
-                                              next_bring(j, expert);
+                                              next_bring(j, place);
                                       });
     __syncthreads();
     if (in >= PACK_PANEL || (int)blockIdx.x * PACK_PANEL + in >= j.x.n)
@@ -371,7 +373,7 @@ static int sum_launch(const cuda_experts *a, const expert_job &x, cuda_stream s)
     static const one_kernels all = ONE_KERNELS(experts_one);
     const few_kernel kernel = one_of(all, &a->w[0].format);
     few_job j = {};
-    if (!kernel || a->n_w > 1 || !a->each || a->n_used > MAX_USED)
+    if (!kernel || a->n_w > 1 || !a->each || a->n_used > MAX_USED || a->here)
         return CUDA_UNSUPPORTED;
     int e = experts_few_make(a, x, &j);
     if (e)

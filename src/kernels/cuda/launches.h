@@ -9,6 +9,7 @@
 CUDA_LAUNCHES(LAUNCH)
 #undef LAUNCH
 
+int handed_down(const uint32_t *down, uint32_t count, cuda_stream s); /* hand.cu */
 int gtile_launch(const view *w, bool to_gpu, cuda_stream s);
 size_t linear_scratch(int64_t n_row, int64_t k, bool two);
 /* Products with matrices of floats (linear_float.cu), for any number of rows; scratch is float_scratch()
