@@ -22,7 +22,8 @@
 
 enum { N_VOCAB = 512, MEMORY = 1 << 28, N_TOKEN = 200, N_MORE = 4 };
 
-static const tiny_shape small = {TYPE_Q8_0, 2, 64, 96, 4, 2, N_VOCAB, COMPANY_CTX, true};
+/* Heads of 32, so that attention leaves codes of several rows. */
+static const tiny_shape small = {TYPE_Q8_0, 2, 128, 96, 4, 2, N_VOCAB, COMPANY_CTX, true};
 static const nib_kv_type caches[] = {NIB_KV_F16, NIB_KV_8, NIB_KV_4};
 static const int pieces[] = {512, 100, 65, 64, 16, 7, 1};
 enum { N_PIECE = sizeof pieces / sizeof *pieces };

@@ -53,8 +53,8 @@ cuda_codes launch_leaves(const launch_walk *w, const step *s) {
     const step *to = s->codes_for;
     if (w->c->batched || launch_is_wide(w, s))
         return (cuda_codes){0};
-    if (s->kind == STEP_ATTEND && launch_is_staged(w->c, &w->ops[s->first + s->n - 1]))
-        return (cuda_codes){0}; /* its rows are in several launches */
+    if (s->kind == STEP_ATTEND && launch_attends_in_parts(w, &w->ops[s->first + s->n - 1]))
+        return (cuda_codes){0};
     if (fetches_has(w->c, w->g->block, s) || steps_has_outliers(w->c, w->g->block, s))
         return (cuda_codes){0}; /* a later launch adds to the output */
     if (!to || !device_store_is_loaded(w->c->base.store, s->codes_for_block) || w->g->two ||

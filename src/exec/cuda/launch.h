@@ -53,6 +53,8 @@ cuda_codes launch_leaves(const launch_walk *w, const step *s);
 static inline bool launch_is_staged(const cuda *c, const op *attention) {
     return c->staged.homes[attention->u.attn.layer] != KV_HOME_DEVICE;
 }
+/* Whether generated rows of the group attend in several launches. Codes of several rows are one launch's. */
+bool launch_attends_in_parts(const launch_walk *w, const op *attention);
 nib_status launch_embed(const launch_walk *w, const step *s, nib_error *err);
 nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err);
 nib_status launch_route(const launch_walk *w, const step *s, nib_error *err);

@@ -56,6 +56,12 @@ static int64_t rows_of_block(const launch_walk *w, int64_t first, int64_t n) {
     return n;
 }
 
+bool launch_attends_in_parts(const launch_walk *w, const op *attention) {
+    const kv_view *kv = &w->c->now.pass.segments->kv->layers[attention->u.attn.layer];
+    return launch_is_staged(w->c, attention) ||
+           (kv_is_coded(kv->type) && rows_of_block(w, 0, w->g->n_row) < w->g->n_row);
+}
+
 /* A prompt's keys and values in codes are stored after attention, which reads the launch's rows instead,
  * because the cache has memory for the newest block only. Few rows are stored, and then attend, one block of
  * each sequence at a time. */
