@@ -33,7 +33,7 @@ def draw(curves, measured):
     py = lambda v: place(v, up, H - BOTTOM, TOP)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {W} {H}" font-family="sans-serif" font-size="12">',
            f'<style>.grid{{stroke:#ddd}}</style><rect width="{W}" height="{H}" fill="white"/>',
-           f'<text x="{LEFT}" y="20">lines: the plans\' predictions; points: measured</text>']
+           f'<text x="{LEFT}" y="20">lines: the plans\' predictions; points: measured rates</text>']
     for s in across:
         out.append(f'<line x1="{px(s):.1f}" x2="{px(s):.1f}" y1="{TOP}" y2="{H - BOTTOM}" class="grid"/>'
                    f'<text x="{px(s):.1f}" y="{H - BOTTOM + 16}" text-anchor="middle">{s:g}</text>')
