@@ -62,17 +62,6 @@ check "several devices go on without it" same "$(tokens "$tmp/glm4_moe")" \
     "$(tokens "$tmp/glm4_moe" --draft-model mtp --devices cpu,cpu)"
 check "and say so" grep -q "no head predicts later tokens" "$tmp/err"
 
-# Unasked, where weights are streamed and the head is a small part of them.
-python3 "$here/support/deep-ahead.py" "$tmp/deep" || exit 1
-deep() { tokens "$tmp/deep" -n 8 -c 64 "$@"; }
-want=$(deep)
-check "nothing is used unasked where weights stay" sh -c '! grep -q "own head proposes" "$1"' - "$tmp/err"
-check "streamed: the same tokens" same "$want" "$(deep --ram 32M)"
-check "the model's own head proposes" grep -q "own head proposes tokens" "$tmp/err"
-check "and tokens of it are computed" proposes
-check "turned off: the same tokens" same "$want" "$(deep --ram 32M --draft-max 0)"
-check "and no head" sh -c '! grep -q "own head proposes" "$1"' - "$tmp/err"
-
 # On a fake GPU (tests/support/fakecuda.c) both share the cap, which is the one that is reported.
 library=$(cd "$(dirname "$nibble")" && pwd)/tests/libfakecuda.so
 vram() { NIBBLE_CUDA="$library" tokens "$tmp/glm4_moe" --backend cuda --kv f16 --vram 400M "$@" >/dev/null && json_value; }

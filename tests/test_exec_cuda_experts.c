@@ -96,7 +96,7 @@ static void must_close(nib_engine *e) {
 }
 
 /* Prompts of many rows and of few, single tokens, and back to a prefix. */
-static const int reach[] = {50, 51, 52, 53, 54, 55, 70, 71, 72};
+static const int reach[] = {50, 51, 52, 53, 54, 55, 80, 81, 82};
 enum { N_REACH = sizeof reach / sizeof *reach };
 
 /* Bytes of weights of layers in a tier. */

@@ -158,10 +158,9 @@ void cli_print_failure(int exit_code, const cli_args *args);
 
 /* ---- draft.c ---- */
 int64_t cli_draft_max(const cli_args *args); /* nib_engine_options.n_draft */
-/* If there is a draft model, or the model's own head is used unasked (then *draft may stay NULL), opens it
- * with these options, except those that only the target model has. To be called before the target model is
- * opened, so that its memory counts as part of the process. *n_byte: what it may still make resident. The
- * caller closes *draft. Returns an exit code. */
+/* If there is a draft model, opens it with these options, except those that only the target model has. To be
+ * called before the target model is opened, so that its memory counts as part of the process. *n_byte: what
+ * it may still make resident. The caller closes *draft. Returns an exit code. */
 int cli_open_draft(const cli_args *args, const nib_engine_options *options, nib_engine **draft,
                    uint64_t *n_byte);
 /* Takes the VRAM that a draft model has from the cap of its target. draft NULL: nothing is done. */

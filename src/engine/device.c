@@ -111,13 +111,17 @@ static nib_status add_hits(const engine_core *e, homes_question *out, nib_error 
     if (!any)
         return NIB_OK;
     NIB_TRY(popular_load(e, &p, err));
-    out->hits = p.share ? mem_alloc(((size_t)p.n_expert + 1) * sizeof *out->hits) : NULL;
+    const bool counted = p.share;
+    const size_t n_byte = ((size_t)p.n_expert + 1) * sizeof *out->hits;
+    out->hits = counted ? mem_alloc(n_byte) : NULL;
     if (out->hits && !popular_hits(&p, out->hits)) {
         mem_free(out->hits);
         out->hits = NULL;
+        popularity_clear(&p);
+        return NIB_OK;
     }
     popularity_clear(&p);
-    return NIB_OK;
+    return counted && !out->hits ? nib_fail_nomem(err, n_byte, "the popularity of experts") : NIB_OK;
 }
 
 nib_status engine_device_ask(const engine_core *e, backend *open, const backend_setup *setup,
@@ -154,7 +158,14 @@ static nib_status share(const engine_core *e, backend *by, const backend_rows *r
             "%s of weights are resident on the GPU, with %d experts of each of %d layers; for generated rows "
             "the processor computes the other experts, for prompts they are streamed",
             num_format_size(d->split.resident, kept), d->split.n_kept, d->split.n_apart);
-    else if (d->split.n_not_resident > 0)
+    if (d->split.n_apart > 0 && d->split.n_kept > 0 && !d->share.hits)
+        log_line(&e->log,
+                 "these are the experts with the lowest numbers: after 'nibble profile MODEL --experts' they "
+                 "are the most popular ones");
+    if (d->split.n_apart == 0 && e->requested.cpu_experts > 0)
+        log_line(&e->log,
+                 "no layer has experts that the processor can compute for the GPU: --cpu-experts is ignored");
+    if (d->split.n_apart == 0 && d->split.n_not_resident > 0)
         log_line(
             &e->log,
             "%s of weights are resident on the GPU; of the other %d blocks the processor computes %d for "

@@ -74,31 +74,24 @@ static uint64_t active_params(const model *m) {
     return n;
 }
 
-/* Parameters of the head that predicts later tokens, without those that it shares with the model; *bytes: of
- * all its weights, which a draft model has in memory. */
-static uint64_t ahead_params(const model *m, uint64_t *bytes) {
+/* Parameters of the head that predicts later tokens, without those that it shares with the model. */
+static uint64_t ahead_params(const model *m) {
     const model *head = model_ahead(m);
     uint64_t n = 0;
-    *bytes = 0;
-    for (int b = 0; head && b < model_n_block(head); b++) {
-        *bytes += model_block(head, b)->bytes;
+    for (int b = 0; head && b < model_n_block(head); b++)
         for (int i = 0; i < model_block(head, b)->n_weight; i++) {
             const weight *w = &model_block(head, b)->weights[i];
             if (b == 1 || !strncmp(w->name, "ahead", 5))
                 n += (uint64_t)(w->n_expert > 0 ? w->n_expert * w->expert_n : w->n) * (uint64_t)w->k;
         }
-    }
     return n;
 }
 
 static json_t *document_of(const model *m) {
-    uint64_t ahead_bytes;
-    const uint64_t ahead = ahead_params(m, &ahead_bytes);
     const hparams *hp = model_hparams(m);
     const container *c = model_container(m);
     return json_pack(
-        "{s:s, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-        "s:o}",
+        "{s:s, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
         "arch", model_arch(m), "name", text_of(model_name(m)), "container",
         container_get_kind(c) == CONTAINER_GGUF ? "gguf" : "safetensors", "n_layer", (json_int_t)hp->n_layer,
         "d_model", (json_int_t)hp->d_model, "n_head", (json_int_t)hp->n_head, "n_kv_head",
@@ -106,8 +99,8 @@ static json_t *document_of(const model *m) {
         (json_int_t)hp->n_vocab, "n_ctx_train", (json_int_t)hp->n_ctx_train, "params",
         (json_int_t)model_n_param(m), "active_params", (json_int_t)active_params(m), "n_expert",
         (json_int_t)hp->n_expert, "n_expert_used", (json_int_t)hp->n_expert_used, "ahead_params",
-        (json_int_t)ahead, "ahead_bytes", (json_int_t)ahead_bytes, "bytes", (json_int_t)tensor_bytes(c),
-        "kv_bytes", (json_int_t)kv_bytes(m), "tensors", tensors_of(c));
+        (json_int_t)ahead_params(m), "bytes", (json_int_t)tensor_bytes(c), "kv_bytes",
+        (json_int_t)kv_bytes(m), "tensors", tensors_of(c));
 }
 
 nib_status nib_model_describe(const char *name, char **json, nib_error *err) {

@@ -67,6 +67,7 @@ bool batch_loads(nib_batch *b) {
 static void pause_slot(nib_batch *b, slot *s) {
     const int64_t n = sequence_described(&s->on.of);
     s->on.of.n = kv_call_keep(&s->on.of.kv, 0);
+    s->on.of.reached = 0;
     b->n_page_free += s->n_page;
     s->n_page = 0;
     s->paused = true;

@@ -2,6 +2,7 @@
  * notes which keys a launch wrote, and refuses a launch that might read them too early. */
 #include "support/fakecuda_parts.h"
 
+#include "base/num.h"
 #include "kernels/kv_layout.h"
 
 #include <stdlib.h>
@@ -79,10 +80,12 @@ int fake_store(const cuda_attend *a, cuda_stream s) {
     return 0;
 }
 
-/* Whether a launch that may still run writes keys or values that the row reads. */
+/* Whether a launch that may still run writes keys or values that the row reads. Pages before its window are not
+ * those of its layer. */
 static bool may_be_early(const cuda_attend *a, int64_t row) {
-    const int32_t end = position_of(a, row);
-    for (int32_t p = a->kv.code_bits ? end / CUDA_PAGE * CUDA_PAGE : 0; fake.n_fresh && p < end; p++) {
+    const int32_t end = position_of(a, row), block = a->kv.code_bits ? end / CUDA_PAGE * CUDA_PAGE : 0;
+    const int32_t window = a->window ? NUM_MAX(end - (int32_t)a->window + 1, 0) : 0;
+    for (int32_t p = NUM_MAX(block, window); fake.n_fresh && p < end; p++) {
         const uint16_t *key = cached(a, false, row, 0, p);
         for (size_t i = 0; i < fake.n_fresh; i++)
             if (fake.fresh[i] == key)

@@ -292,12 +292,10 @@ nib_status serve_open_on_demand(void *user, size_t model, const server_reserved 
 int serve_open_draft(serve_job *job) {
     const cli_args *args = job->args;
     nib_engine_options o;
-    if (args->models)
-        return args->draft_model
-                   ? cli_usage_error("--draft-model is for one model and cannot be combined with --models")
-                   : 0;
-    if (!args->draft_model && job->n_position > 0) /* the plan for requests has all of the memory */
+    if (!args->draft_model)
         return 0;
+    if (args->models)
+        return cli_usage_error("--draft-model is for one model and cannot be combined with --models");
     serve_opening *at = &job->draft_opening;
     at->job = job;
     int code = engine_options(job, at, 0, &o);
@@ -307,7 +305,7 @@ int serve_open_draft(serve_job *job) {
     atomic_store(&at->loading, true);
     code = cli_open_draft(args, &o, &job->draft, &job->draft_bytes);
     atomic_store(&at->loading, false);
-    if (!code && job->draft)
+    if (!code)
         server_draft(job->server, job->draft);
     return code;
 }
