@@ -33,13 +33,17 @@ static homes_layer layer_of(const backend_setup *s, int b) {
 static nib_status count_given(const homes_question *q, int b, uint64_t kept, int *out, nib_error *err) {
     const homes_block *x = &q->blocks[b];
     const uint64_t experts = x->expert * (uint64_t)x->n_expert, others = x->bytes - experts;
-    if (!x->apart || kept < others || kept >= x->bytes)
+    /* Stacks of any number of experts are padded alike, so the nearest number is meant. */
+    const uint64_t padding = x->expert / 8,
+                   n = (kept + padding - NUM_MIN(others, kept)) / NUM_MAX(x->expert, 1);
+    if (!x->apart || kept + padding < others || kept >= x->bytes ||
+        kept + padding - others - n * x->expert > 2 * padding)
         return nib_fail(
             err, NIB_E_USAGE,
             "plan: layer.%d: expected experts that the processor can compute, and all else of the layer "
             "in VRAM",
             b - 1);
-    *out = (int)((kept - others) / x->expert);
+    *out = (int)n;
     return NIB_OK;
 }
 

@@ -30,7 +30,7 @@ typedef struct layout_place {
     bool in_vram; /* with on_gpu: its matrices, also those of other blocks, are in VRAM in all passes; those
                      of at most bytes[][PLACE_GPU], if it has bytes elsewhere */
     bool apart;   /* with on_gpu: these are all but its experts, and some experts; for generated rows the
-                     processor   computes the others */
+                     processor computes the others */
 } layout_place;
 bool layout_place_is_cut(const layout_place *p); /* it has bytes in VRAM and elsewhere */
 

@@ -74,7 +74,7 @@ typedef struct block_home {
     bool attended; /* or of a staged layer: the processor attends for generated rows, while the GPU computes
                       all else */
     bool apart;    /* of a streamed layer of experts: all else is resident, and the processor computes for
-                      generated    rows the experts that are not; only prompt rows stream these */
+                      generated rows the experts that are not; only prompt rows stream these */
     uint64_t away; /* bytes that cross the link in a pass that computes the block on the GPU */
 } block_home;
 
@@ -116,7 +116,7 @@ typedef struct homes_question {
     int n_matrix;
     bool *stack;       /* [n_matrix]: it has experts. Freed as `blocks` */
     double *hits;      /* [most experts + 1]: the share of rows' choices that the first so many experts by
-                          popularity      have; NULL: all are as popular. Freed as `blocks` */
+                          popularity have; NULL: all are as popular. Freed as `blocks` */
     uint64_t fixed;    /* bytes of vectors, and of matrices that several blocks read: always resident */
     uint64_t sketch;   /* bytes of the head's sketch (exec/shortlist.h); 0: it has none */
     bool needs_sketch; /* true: the sketch is made even if fewer layers are resident; false: only if all
@@ -192,7 +192,8 @@ void homes_question_clear(homes_question *q);
 
 /* The share of rows' choices that so many resident experts of a layer have. */
 double homes_hit(const homes_question *q, int n_kept);
-/* Seconds of handing a layer's rows to the processor's experts and back, besides their products. */
+/* Seconds of handing a layer's rows to the processor's experts and back, besides their products (measured on
+ * an H200: docs/gpu.md). */
 #define HOMES_APART_TURN 3e-5
 
 /* Whether generated rows have the kernels for many sequences. */

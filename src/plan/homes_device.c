@@ -571,10 +571,13 @@ static nib_status follow(const homes_question *q, const plan_rates *r, homes_spl
     if (s->n_in_place && q->one_cache)
         return nib_fail(err, NIB_E_USAGE,
                         "plan: with --kv kv8 or kv4 no layer can be computed in place by the processor");
-    if (q->max_layers && n_resident > q->max_layers)
+    if (s->n_in_place && s->n_apart)
         return nib_fail(err, NIB_E_USAGE,
-                        "plan: %d layers are resident on the GPU, but --gpu-layers allows %d", n_resident,
-                        q->max_layers);
+                        "plan: expected layers computed in place, or experts computed by the processor, "
+                        "found both");
+    if (q->max_layers && n_resident + s->n_apart > q->max_layers)
+        return nib_fail(err, NIB_E_USAGE, "plan: %d layers are on the GPU, but --gpu-layers allows %d",
+                        n_resident + s->n_apart, q->max_layers);
     if (!fitting)
         return refuse(q, s, err);
     const homes_layers layers = layers_of(q, n_resident);

@@ -42,7 +42,7 @@ typedef struct plan_block {
     int activation;       /* bits of the activations that its matrices are multiplied with: 4, 8 or 16 */
     bool on_gpu; /* the GPU computes it; false: the processor. If any block has it, the plan is for a GPU */
     bool apart;  /* with on_gpu: for generated rows the processor computes the block's experts that are not in
-                    VRAM,  and only prompts bring these to the GPU. All else of the block is in VRAM */
+                    VRAM, and only prompts bring these to the GPU. All else of the block is in VRAM */
     double importance; /* MCAP's score in 0...1; negative: not measured. For people: nothing depends on it */
     plan_slice slices[PLAN_MAX_SLICE];
     int n_slice; /* one format for all of them, or a stack's two */

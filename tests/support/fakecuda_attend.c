@@ -80,8 +80,8 @@ int fake_store(const cuda_attend *a, cuda_stream s) {
     return 0;
 }
 
-/* Whether a launch that may still run writes keys or values that the row reads. Pages before its window are not
- * those of its layer. */
+/* Whether a launch that may still run writes keys or values that the row reads. Pages before its window are
+ * not those of its layer. */
 static bool may_be_early(const cuda_attend *a, int64_t row) {
     const int32_t end = position_of(a, row), block = a->kv.code_bits ? end / CUDA_PAGE * CUDA_PAGE : 0;
     const int32_t window = a->window ? NUM_MAX(end - (int32_t)a->window + 1, 0) : 0;

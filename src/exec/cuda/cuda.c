@@ -176,8 +176,8 @@ static nib_status wait_for_results(const cuda *c, nib_error *err) {
 static nib_status cuda_end(backend *b, nib_error *err) {
     cuda *c = cuda_of(b);
     nib_error why = {0};
+    nib_status status = replay_flush(c, &why); /* the processor may compute experts of it */
     in_place_end(c);
-    nib_status status = replay_flush(c, &why);
     if (status == NIB_OK)
         status = wait_until_done(c, &why);
     const nib_status copied = staged_end(c, status == NIB_OK ? &why : NULL);
@@ -186,7 +186,8 @@ static nib_status cuda_end(backend *b, nib_error *err) {
     replay_end(c, status == NIB_OK);
     if (status == NIB_OK)
         return reduce_end(c, err);
-    const bool hosts = status == NIB_E_CANCELLED || status == NIB_E_IO; /* in the processor's experts */
+    /* Of the processor's experts. */
+    const bool hosts = status == NIB_E_CANCELLED || status == NIB_E_IO || status == NIB_E_MODEL;
     if (hosts && wait_until_done(c, NULL) == NIB_OK)
         return nib_fail(err, status, "%s", why.message);
     c->failed = why;

@@ -5,8 +5,9 @@
  * (experts_host.c). Rows of embeddings are looked up on the GPU if it has the table, otherwise on the host. A
  * block's program becomes a list of steps (steps.c), each one or two launches of kernels/cuda/: a norm is
  * computed with the products that follow it, a gate or a residual addition with the products before it. All
- * work is queued in one stream, and the host waits only for results that it reads. The launches of a token
- * are collected over the blocks and replayed as one CUDA graph (replay.c).
+ * work is queued in one stream, and the host waits only for what it reads: results, and rows of experts that
+ * the processor computes. The launches of a token are collected over the blocks and replayed as one CUDA
+ * graph (replay.c).
  *
  * Generated rows go through a block up to CUDA_MAX_ROWS at a time. If the device has kernels for many rows
  * (cuda_kernels.has_wide), prompt rows use these, however few rows there are. Their last bits differ, so a

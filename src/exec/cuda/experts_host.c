@@ -148,7 +148,7 @@ static nib_status compute(cuda *c, int b, const cuda_hand_down *asked, nib_error
     const visits none = {.next = NULL};
     backend_run run = {.visit = {.block = b, .part = VISIT_EXPERTS, .n_row = asked->n_row, .generated = true},
                        .weights.views = pager_views(p, b),
-                       .act_bits = asked->two ? 16 : 0,
+                       .act_bits = asked->two ? 16 : 8,
                        .experts = &experts,
                        .pager = p};
     const program *of = &layout_block(c->setup.layout, b)->program;

@@ -110,7 +110,8 @@ int hand_up_launch(const cuda_hand_up *a, cuda_stream s) {
                       dim3(HAND_THREADS), 0, s, j);
 }
 
-/* A stream that has failed never counts, so it is asked once a millisecond. */
+/* A stream that has failed never counts, so it is asked once a second: not more often, because the driver may
+ * be busy with another thread's call that waits for the device. */
 int handed_down(const uint32_t *down, uint32_t count, cuda_stream s) {
     const auto *const at = reinterpret_cast<const std::atomic<uint32_t> *>(down);
     auto asked = std::chrono::steady_clock::now();
@@ -123,10 +124,12 @@ int handed_down(const uint32_t *down, uint32_t count, cuda_stream s) {
         if (turn % 1024)
             continue;
         const auto now = std::chrono::steady_clock::now();
-        if (now - asked < std::chrono::milliseconds(1))
+        if (now - asked < std::chrono::seconds(1))
             continue;
         asked = now;
         const cudaError_t e = cudaStreamQuery((cudaStream_t)s);
+        if (e == cudaErrorNotReady)
+            (void)cudaGetLastError(); /* or the next launch would report it */
         if (e != cudaSuccess && e != cudaErrorNotReady)
             return (int)e;
         if (e == cudaSuccess && at->load(std::memory_order_acquire) != count)
