@@ -3,10 +3,12 @@
  * channels of one position.
  *
  *   bench_axes weights outputs|inputs FILE.gguf        rounds the layers' f16 matrices in the file
- *   bench_axes cache f16|channels MODEL TEXT N BASE    perplexity of N chunks of 1,024 tokens; `channels`:
- * every key and value is rounded before it is stored; BASE: as nibble eval's --kld-base bench_axes check
- * FILE.json                         the bytes of given vectors: "vectors": [{"d_head", "x_f16" (64 positions,
- * hexadecimal), "kv4h64", "w4o64" (of x's transpose)}]
+ *   bench_axes cache f16|channels MODEL TEXT N BASE    perplexity of N chunks of 1,024 tokens
+ *   bench_axes check FILE.json                         compares the bytes of given vectors
+ *
+ * `channels`: every key and value is rounded before it is stored. BASE is a file as of nibble eval
+ * --kld-base. FILE.json has "vectors": [{"d_head", "x_f16" (64 positions, hexadecimal), "kv4h64", "w4o64" (of
+ * x's transpose)}].
  *
  * What rounding gives is in f16 again, as in the paper, so the model is computed as usual. */
 #include "base/jsonx.h"

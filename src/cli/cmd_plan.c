@@ -203,8 +203,8 @@ static void print_gpu(const terminal *s, const json_t *gpu) {
     if (n_apart)
         terminal_line(
             s,
-            "             of %lld all is but experts, of which each has %lld; for generated rows the "
-            "processor computes the others, for prompts they are streamed",
+            "             %lld have %lld of their experts in VRAM, and all else; for generated rows the "
+            "processor computes the other experts, for prompts they are streamed",
             n_apart, field_int(gpu, "experts"));
     if (n_in_part)
         terminal_line(s, "             of %lld of these a part is resident, and the rest is streamed",
