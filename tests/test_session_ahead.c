@@ -198,7 +198,7 @@ static void streamed_and_in_parts(void **state) {
         nib_engine_options o = usual(NULL), of_head = o;
         nib_engine *e;
         nib_error err = {0};
-        o.ram = 64 << 20;
+        o.ram = SANITIZED ? (uint64_t)2 << 30 : 64 << 20; /* a sanitizer has memory of its own */
         o.stream = true;
         o.n_draft = N_PROPOSE;
         o.n_batch = 6;
