@@ -80,12 +80,16 @@ int fake_store(const cuda_attend *a, cuda_stream s) {
     return 0;
 }
 
-/* Whether a launch that may still run writes keys or values that the row reads. Pages before its window are
- * not those of its layer. */
+/* The first position that the row reads. Pages before its window are not those of its layer. */
+static int64_t window_begin(const cuda_attend *a, int64_t row) {
+    return a->window ? NUM_MAX(position_of(a, row) - a->window + 1, 0) : 0;
+}
+
+/* Whether a launch that may still run writes keys or values that the row reads. */
 static bool may_be_early(const cuda_attend *a, int64_t row) {
-    const int32_t end = position_of(a, row), block = a->kv.code_bits ? end / CUDA_PAGE * CUDA_PAGE : 0;
-    const int32_t window = a->window ? NUM_MAX(end - (int32_t)a->window + 1, 0) : 0;
-    for (int32_t p = NUM_MAX(block, window); fake.n_fresh && p < end; p++) {
+    const int32_t end = position_of(a, row);
+    const int64_t block = a->kv.code_bits ? end / CUDA_PAGE * CUDA_PAGE : 0;
+    for (int64_t p = NUM_MAX(block, window_begin(a, row)); fake.n_fresh && p < end; p++) {
         const uint16_t *key = cached(a, false, row, 0, p);
         for (size_t i = 0; i < fake.n_fresh; i++)
             if (fake.fresh[i] == key)
@@ -130,13 +134,13 @@ static void reference_close(reference *r) {
     free(r->pages), free(r->halves);
 }
 
-/* Its positions in halves, up to that of the row; with `by_rows` positions of the launch's rows are taken
- * from the rows. */
-static void gather(const cuda_attend *a, int64_t row, bool by_rows, const kv_view *to) {
+/* The positions in halves that rows [first, row] of a sequence read; with `by_rows` positions of the launch's
+ * rows are taken from the rows. */
+static void gather(const cuda_attend *a, int64_t first, int64_t row, bool by_rows, const kv_view *to) {
     const kernel_table *t = kernels_table();
     const int64_t d = a->kv.d_head, n = a->kv.n_kv_head * d, end = position_of(a, row);
     float *floats = malloc((size_t)n * sizeof *floats);
-    for (int64_t p = a->kv.code_bits ? end / KV_BLOCK * KV_BLOCK : 0; p <= end; p++)
+    for (int64_t p = a->kv.code_bits ? end / KV_BLOCK * KV_BLOCK : window_begin(a, first); p <= end; p++)
         for (int is_value = 0; is_value < (a->kv.v ? 2 : 1); is_value++) {
             const int64_t from = row - (end - p);
             const bool of_row = by_rows && is_sibling(a, row, from);
@@ -160,7 +164,7 @@ static void gather(const cuda_attend *a, int64_t row, bool by_rows, const kv_vie
 /* Converts the block that the row completes to codes. */
 static void pack_row(const cuda_attend *a, int64_t row, bool by_rows) {
     reference r = reference_open(a, row);
-    gather(a, row, by_rows, &r.kv);
+    gather(a, row, row, by_rows, &r.kv);
     const int64_t kinds = a->kv.v ? 2 : 1; /* keys, and values */
     for (int64_t i = 0; i < kinds * a->kv.n_kv_head; i++)
         kernels_table()->kv_pack(&r.kv, i % kinds, i / kinds, position_of(a, row) / KV_BLOCK);
@@ -214,7 +218,7 @@ static void attend_rows(const cuda_attend *a, bool by_rows) {
                             position_of(a, end) == position_of(a, end - 1) + 1;)
             end++;
         reference r = reference_open(a, end - 1);
-        gather(a, end - 1, by_rows, &r.kv);
+        gather(a, row, end - 1, by_rows, &r.kv);
         for (int64_t i = row; i < end; i++)
             attend_row(a, i, &r.kv);
         reference_close(&r);
