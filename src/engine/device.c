@@ -118,14 +118,13 @@ static nib_status add_hits(const engine_core *e, homes_question *out, nib_error 
     const bool counted = p.share;
     const size_t n_byte = ((size_t)p.n_expert + 1) * sizeof *out->hits;
     out->hits = counted ? mem_alloc(n_byte) : NULL;
+    const bool no_memory = counted && !out->hits;
     if (out->hits && !popular_hits(&p, out->hits)) {
         mem_free(out->hits);
         out->hits = NULL;
-        popularity_clear(&p);
-        return NIB_OK;
     }
     popularity_clear(&p);
-    return counted && !out->hits ? nib_fail_nomem(err, n_byte, "the popularity of experts") : NIB_OK;
+    return no_memory ? nib_fail_nomem(err, n_byte, "the popularity of experts") : NIB_OK;
 }
 
 nib_status engine_device_ask(const engine_core *e, backend *open, const backend_setup *setup,
