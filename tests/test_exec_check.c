@@ -8,6 +8,7 @@
 #include "measure/measure.h"
 #include "engine/state.h"
 #include "measure/prompt_rows.h"
+#include "support/answers.h"
 #include "support/engine.h"
 #include "support/logits.h"
 #include "support/prompts.h"
@@ -158,45 +159,19 @@ static void rotated(void **state) {
 
 /* ---- batches ---- */
 
-enum { N_REQUEST = 5, N_ANSWER = 12 };
+enum { N_REQUEST = 5 };
 
-static void answers_by(const char *name, const char *path, int32_t (*out)[N_ANSWER]) {
+static void answers_by(const char *name, const char *path, int32_t (*out)[PROMPT_ANSWER]) {
     nib_engine_options o = engine_usual();
-    nib_batch *b = NULL;
-    nib_error err = {0};
-    int64_t id;
-    nib_result r = {0};
     o.backend = name;
     nib_engine *e = engine_must_open(path, &o, NULL);
-    if (nib_batch_open(e, &(nib_batch_options){.n_sequence = 3}, &b, &err))
-        fail_msg("%s", err.message);
-    for (int i = 0; i < N_REQUEST; i++) {
-        int32_t tokens[N_TOKEN];
-        nib_generate_options g;
-        nib_generate_options_init(&g);
-        logits_tokens(tokens, 3 + 17 * i, N_VOCAB, i % 2);
-        g.prompt = tokens;
-        g.n_prompt = (size_t)(3 + 17 * i);
-        g.n_predict = N_ANSWER;
-        g.ignore_eos = true;
-        g.sampling.temperature = i % 2 ? 1 : 0;
-        g.sampling.seed = 7;
-        assert_int_equal(nib_batch_add(b, &g, &id, &err), NIB_OK);
-    }
-    for (int32_t left = 1; left > 0;)
-        assert_int_equal(nib_batch_step(b, &left, &err), NIB_OK);
-    while (nib_batch_take(b, &id, &r, &err)) {
-        assert_int_equal(r.n_token, N_ANSWER);
-        memcpy(out[id - 1], r.tokens, sizeof out[0]);
-        nib_result_clear(&r);
-    }
-    nib_batch_close(b);
+    answers_to_prompts(e, 3, N_REQUEST, 17, out);
     nib_engine_close(e);
 }
 
 static void batches(void **state) {
     (void)state;
-    int32_t cpu[N_REQUEST][N_ANSWER] = {{0}}, check[N_REQUEST][N_ANSWER] = {{0}};
+    int32_t cpu[N_REQUEST][PROMPT_ANSWER] = {{0}}, check[N_REQUEST][PROMPT_ANSWER] = {{0}};
     const char *path = tiny_model("batch.gguf", &small);
     answers_by("cpu", path, cpu);
     answers_by("check", path, check);
@@ -220,7 +195,7 @@ static void prompts_from_ram(void **state) {
                  {"cpu", NIB_KV_4, N_LONG - 2 * KV_BLOCK}};
     const char *path = tiny_model("ram.gguf", &small);
     for (size_t k = 0; k < NUM_COUNT(cases); k++) {
-        int32_t first[N_PROMPT][N_ANSWER];
+        int32_t first[N_PROMPT][PROMPT_ANSWER];
         nib_engine_options o = engine_usual();
         nib_error err = {0};
         o.backend = cases[k].backend;
@@ -237,7 +212,7 @@ static void prompts_from_ram(void **state) {
             logits_tokens(tokens, N_LONG, N_VOCAB, i % N_PROMPT);
             g.prompt = tokens;
             g.n_prompt = N_LONG;
-            g.n_predict = N_ANSWER;
+            g.n_predict = PROMPT_ANSWER;
             g.ignore_eos = true;
             assert_int_equal(nib_batch_add(b, &g, &id, &err), NIB_OK);
             while (left > 0)

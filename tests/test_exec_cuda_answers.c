@@ -27,43 +27,15 @@ static void fake_is_idle(void) {
     assert_int_equal(fake_cuda_held(), 0);
 }
 
-enum { N_REQUEST = 7, N_ANSWER = 12 };
+enum { N_REQUEST = 7 };
 
-static void answers_by(const char *name, const char *path, nib_kv_type kv, int32_t (*out)[N_ANSWER]) {
+static void answers_by(const char *name, const char *path, nib_kv_type kv, int32_t (*out)[PROMPT_ANSWER]) {
     nib_engine_options o = engine_usual();
-    nib_batch *b = NULL;
-    nib_error err = {0};
-    int64_t id;
-    nib_result r = {0};
     o.backend = name;
     o.kv_type = kv;
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
     nib_engine *e = engine_must_open(path, &o, NULL);
-    if (nib_batch_open(e, &(nib_batch_options){.n_sequence = 4}, &b, &err))
-        fail_msg("%s", err.message);
-    for (int i = 0; i < N_REQUEST; i++) {
-        int32_t tokens[N_TOKEN];
-        nib_generate_options g;
-        nib_generate_options_init(&g);
-        logits_tokens(tokens, 3 + 20 * i, N_VOCAB,
-                      i % 2); /* every second request begins like the one before */
-        g.prompt = tokens;
-        g.n_prompt = (size_t)(3 + 20 * i);
-        g.n_predict = N_ANSWER;
-        g.ignore_eos = true;
-        g.sampling.temperature = i % 2 ? 1 : 0;
-        g.sampling.seed = 7;
-        assert_int_equal(nib_batch_add(b, &g, &id, &err), NIB_OK);
-    }
-    for (int32_t left = 1; left > 0;)
-        if (nib_batch_step(b, &left, &err))
-            fail_msg("%s", err.message);
-    while (nib_batch_take(b, &id, &r, &err)) {
-        assert_int_equal(r.n_token, N_ANSWER);
-        memcpy(out[id - 1], r.tokens, sizeof out[0]);
-        nib_result_clear(&r);
-    }
-    nib_batch_close(b);
+    answers_to_prompts(e, 4, N_REQUEST, 20, out);
     nib_engine_close(e);
     fake_is_idle();
 }
@@ -72,7 +44,7 @@ static void batches(void **state) {
     (void)state;
     const char *path = tiny_model("batch.gguf", &small);
     for (nib_kv_type kv = NIB_KV_F16; kv <= NIB_KV_4; kv++) {
-        int32_t check[N_REQUEST][N_ANSWER] = {{0}}, cuda[N_REQUEST][N_ANSWER] = {{0}};
+        int32_t check[N_REQUEST][PROMPT_ANSWER] = {{0}}, cuda[N_REQUEST][PROMPT_ANSWER] = {{0}};
         if (kv == NIB_KV_F32)
             continue;
         answers_by("check", path, kv, check);

@@ -2,6 +2,7 @@
 #include "support/answers.h"
 
 #include "support/engine.h"
+#include "support/logits.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -78,4 +79,37 @@ void answers_of(nib_engine *e, bool together, bool whole, int32_t (*out)[ANSWER_
         keep(&r, out[i]);
         nib_session_close(s);
     }
+}
+
+void answers_to_prompts(nib_engine *e, int n_sequence, int n, int step, int32_t (*out)[PROMPT_ANSWER]) {
+    enum { MOST = 256 };
+    nib_batch *b = NULL;
+    nib_error err = {0};
+    int64_t id;
+    nib_result r = {0};
+    assert_true(3 + step * (n - 1) <= MOST);
+    if (nib_batch_open(e, &(nib_batch_options){.n_sequence = n_sequence}, &b, &err))
+        fail_msg("%s", err.message);
+    for (int i = 0; i < n; i++) {
+        int32_t tokens[MOST];
+        nib_generate_options g;
+        nib_generate_options_init(&g);
+        logits_tokens(tokens, 3 + step * i, nib_engine_info(e)->n_vocab, i % 2);
+        g.prompt = tokens;
+        g.n_prompt = (size_t)(3 + step * i);
+        g.n_predict = PROMPT_ANSWER;
+        g.ignore_eos = true;
+        g.sampling.temperature = i % 2 ? 1 : 0;
+        g.sampling.seed = 7;
+        assert_int_equal(nib_batch_add(b, &g, &id, &err), NIB_OK);
+    }
+    for (int32_t left = 1; left > 0;)
+        if (nib_batch_step(b, &left, &err))
+            fail_msg("%s", err.message);
+    while (nib_batch_take(b, &id, &r, &err)) {
+        assert_int_equal(r.n_token, PROMPT_ANSWER);
+        memcpy(out[id - 1], r.tokens, sizeof out[0]);
+        nib_result_clear(&r);
+    }
+    nib_batch_close(b);
 }

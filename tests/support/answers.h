@@ -15,4 +15,10 @@ nib_generate_options answer_options(int i);
  */
 void answers_of(nib_engine *e, bool together, bool whole, int32_t (*out)[ANSWER_TOKENS]);
 
+enum { PROMPT_ANSWER = 12 };
+
+/* Answers n prompts in one batch of n_sequence, greedy and drawn in turn: prompt i has 3 + step * i tokens,
+ * and every second one begins like the one before. The context has that many and the answer's. */
+void answers_to_prompts(nib_engine *e, int n_sequence, int n, int step, int32_t (*out)[PROMPT_ANSWER]);
+
 #endif
