@@ -11,7 +11,6 @@
 #include "support/tempdir.h"
 #include "support/tinymodel.h"
 
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -37,16 +36,6 @@ static nib_engine_options options(const char *original, int bits, int k_chunk) {
     o.residual_bits = bits;
     o.k_chunk = k_chunk;
     return o;
-}
-
-static double distance(logits_rows a, logits_rows b) {
-    double all = 0, off = 0;
-    for (int64_t i = 0; i < 10 * a.n_vocab; i++) {
-        const double d = (double)a.data[i] - (double)b.data[i];
-        all += (double)a.data[i] * (double)a.data[i];
-        off += d * d;
-    }
-    return sqrt(off / all);
 }
 
 static const tiny_shape shape = {TYPE_F32, 2, 256, 320, 4, 2, 384, 64, false};
@@ -89,8 +78,8 @@ static double check_model(const base_kind *kind) {
                              widest = options(whole, 16, 1024);
     logits_rows of_whole = logits_with(whole, &none), base = logits_with(coarse, &none),
                 some = logits_with(coarse, &quarter), all = logits_with(coarse, &widest);
-    const double far = distance(of_whole, base), nearer = distance(of_whole, some),
-                 nearest = distance(of_whole, all);
+    const double far = logits_distance(&of_whole, &base), nearer = logits_distance(&of_whole, &some),
+                 nearest = logits_distance(&of_whole, &all);
     /* the embedding and the head stay coarse, layers are exact again */
     if (!(nearer < far && nearest < nearer))
         fail_msg("%s: %g, with a quarter of the channels %g, with all in halves %g", kind->method, far,
@@ -192,9 +181,9 @@ static void check_gpu(const base_kind *kind) {
         o.n_sequence = i < 2 ? 1 : 20; /* with the kernels for many sequences */
         cuda_load_with(fake_cuda(1 << 28, 0, 0));
         logits_rows found = logits_with(coarse, &o);
-        if (!(distance(by_cpu, found) < 0.02 * distance(by_cpu, base)))
+        if (!(logits_distance(&by_cpu, &found) < 0.02 * logits_distance(&by_cpu, &base)))
             fail_msg("%s, %d rows: %g off, without residuals %g", kind->type, n_batch,
-                     distance(by_cpu, found), distance(by_cpu, base));
+                     logits_distance(&by_cpu, &found), logits_distance(&by_cpu, &base));
         assert_null(fake_cuda_wrong());
         assert_int_equal(fake_cuda_held(), 0);
         assert_int_equal(fake_cuda_fetched(), N_TOKEN * shape.n_layer * 4);
@@ -316,7 +305,7 @@ static void test_choices(void **state) {
         o.activation = none.activation = gpu ? 16 : 8;
         cuda_load_with(gpu ? fake_cuda(1 << 28, 0, 0) : NULL);
         logits_rows with = logits_with(coarse, &o), without = logits_with(coarse, &none);
-        assert_true(distance(without, with) > 0);
+        assert_true(logits_distance(&without, &with) > 0);
         check_choices(&o, coarse, &with, &without);
         free(with.data);
         free(without.data);
@@ -362,7 +351,7 @@ static void test_tuned(void **state) {
         nib_engine_close(e);
         const nib_engine_options none = options(NULL, 4, 0), all = options(whole, 4, 64);
         logits_rows base = logits_with(coarse, &none), with_all = logits_with(coarse, &all);
-        assert_true(distance(base, other) > 0 && distance(with_all, other) > 0);
+        assert_true(logits_distance(&base, &other) > 0 && logits_distance(&with_all, &other) > 0);
         free(base.data);
         free(with_all.data);
         free(other.data);

@@ -11,7 +11,6 @@
 #include "support/tempdir.h"
 #include "tokenizer/write_gguf.h"
 
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -32,28 +31,12 @@ static nib_status make(const char *folder, const char *type, const char *method,
     return nib_quantize(folder, &o, &q, &r, err);
 }
 
-/* Of 24 positions: past the windows and rotary switches of the fixtures. */
-static logits_rows logits_at(const char *path) {
-    int32_t tokens[24];
-    nib_engine_options o = engine_usual();
-    nib_engine *e = engine_must_open(path, &o, NULL);
-    logits_tokens(tokens, NUM_COUNT(tokens), 104, 5);
-    logits_rows rows = logits_of(e, tokens, NUM_COUNT(tokens));
-    nib_engine_close(e);
-    return rows;
-}
-
 static double distance(const char *a, const char *b) {
-    logits_rows x = logits_at(a), y = logits_at(b);
-    double all = 0, off = 0;
-    assert_int_equal(x.n_vocab, y.n_vocab);
-    for (int64_t i = 0; i < 24 * x.n_vocab; i++) {
-        all += (double)x.data[i] * (double)x.data[i];
-        off += ((double)x.data[i] - (double)y.data[i]) * ((double)x.data[i] - (double)y.data[i]);
-    }
+    logits_rows x = logits_of_file(a, 0), y = logits_of_file(b, 0);
+    const double far = logits_distance(&x, &y);
     free(x.data);
     free(y.data);
-    return sqrt(off / all);
+    return far;
 }
 
 /* Every way in which a GGUF file differs from a folder. */

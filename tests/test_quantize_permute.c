@@ -22,8 +22,6 @@
 
 #include <cmocka.h>
 
-enum { N_TOKEN = 24 };
-
 /* ---- the rule, on planted outliers (COMET, figure 4) ---- */
 
 enum { K = 4096, ROWS = 64 };
@@ -179,31 +177,15 @@ static nib_quantize_report make_permuted(const char *path, const char *out, cons
     return r;
 }
 
-static logits_rows logits_at(const char *path, int activation) {
-    int32_t tokens[N_TOKEN];
-    nib_engine_options o = engine_usual();
-    o.activation = activation;
-    nib_engine *e = engine_must_open(path, &o, NULL);
-    logits_tokens(tokens, N_TOKEN, 104, 5);
-    logits_rows rows = logits_of(e, tokens, N_TOKEN);
-    nib_engine_close(e);
-    return rows;
-}
-
 static double distance_to(const logits_rows *x, const char *path, int activation) {
-    logits_rows y = logits_at(path, activation);
-    double all = 0, off = 0;
-    assert_int_equal(x->n_vocab, y.n_vocab);
-    for (int64_t i = 0; i < N_TOKEN * y.n_vocab; i++) {
-        all += (double)x->data[i] * (double)x->data[i];
-        off += ((double)x->data[i] - (double)y.data[i]) * ((double)x->data[i] - (double)y.data[i]);
-    }
+    logits_rows y = logits_of_file(path, activation);
+    const double far = logits_distance(x, &y);
     free(y.data);
-    return sqrt(off / all);
+    return far;
 }
 
 static double distance(const char *a, const char *b, int act_a, int act_b) {
-    logits_rows x = logits_at(a, act_a);
+    logits_rows x = logits_of_file(a, act_a);
     const double far = distance_to(&x, b, act_b);
     free(x.data);
     return far;
@@ -262,7 +244,7 @@ static void look(void *user, const char *path, const char *name) {
     r = make_permuted(whole, moved, NULL, 16);
     t->n++;
     t->n_permuted += r.n_first > 0;
-    logits_rows expected = logits_at(whole, 16);
+    logits_rows expected = logits_of_file(whole, 16);
     const double far = distance_to(&expected, moved, 16);
     if (!(far < 1e-5))
         fail_msg("%s: %g off, %d channels moved", name, far, r.n_first);

@@ -155,7 +155,7 @@ done | PATTERN=$pattern awk '$1 ~ ENVIRON["PATTERN"] { sub(/^[^ ]* /, ""); print
 # wait (cli_signals, cli_completion, cli_hub).
 long='cli_signals cli_real_models test_session_batch cli_plan test_engine_caps test_engine_shortlist cli_completion
     test_session_prefix
-    test_exec_cuda_reference test_formats_worst test_engine_stream test_quantize cli_hub test_engine_residual_disk
+    test_exec_cuda_reference test_formats_worst test_engine_stream test_quantize_resume test_quantize_methods cli_hub test_engine_residual_disk
     cli_quantize test_session_bits test_weights_packed cli_serve cli_errors test_session_batch_random test_engine_residual
     test_arch_fixtures test_exec_cuda_demote test_engine_cancel test_exec_check test_plan_best
     cli_batch cli_kernels test_exec_cuda_roles test_exec_cuda_caps test_exec_cuda_in_place test_session_kv cli_trace

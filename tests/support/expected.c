@@ -68,3 +68,12 @@ double relative_rms(const float *a, const float *b, int64_t n) {
     }
     return sqrt(dif / var);
 }
+
+double relative_error(const float *a, const float *b, int64_t n) {
+    double all = 0, off = 0;
+    for (int64_t i = 0; i < n; i++) {
+        all += (double)a[i] * (double)a[i];
+        off += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+    }
+    return sqrt(off / all);
+}

@@ -27,5 +27,7 @@ void expected_free(expected *e);
 
 /* RMS of a - b over the standard deviation of b. */
 double relative_rms(const float *a, const float *b, int64_t n);
+/* The length of a - b over that of a. */
+double relative_error(const float *a, const float *b, int64_t n);
 
 #endif

@@ -2,6 +2,7 @@
 #include "support/logits.h"
 #include "exec/step.h"
 #include "support/engine.h"
+#include "support/expected.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,6 +43,22 @@ logits_rows logits_of(nib_engine *e, const int32_t *tokens, int n) {
     const logits_rows r = logits_of_session(s, tokens, n, nib_engine_info(e)->n_vocab);
     nib_session_close(s);
     return r;
+}
+
+logits_rows logits_of_file(const char *path, int activation) {
+    int32_t tokens[LOGITS_N];
+    nib_engine_options o = engine_usual();
+    o.activation = activation;
+    nib_engine *e = engine_must_open(path, &o, NULL);
+    logits_tokens(tokens, LOGITS_N, 104, 5);
+    const logits_rows rows = logits_of(e, tokens, LOGITS_N);
+    nib_engine_close(e);
+    return rows;
+}
+
+double logits_distance(const logits_rows *a, const logits_rows *b) {
+    assert_true(a->n_vocab == b->n_vocab && a->next == b->next);
+    return relative_error(a->data, b->data, a->next * a->n_vocab);
 }
 
 typedef struct generated_pass {

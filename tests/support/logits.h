@@ -19,7 +19,13 @@ void logits_tokens(int32_t *tokens, int n, int64_t n_vocab, int seed);
  * test on an error. */
 logits_rows logits_of_session(nib_session *s, const int32_t *tokens, int n, int64_t n_vocab);
 logits_rows logits_of(nib_engine *e, const int32_t *tokens, int n);
-/* The same of rows that count as generated ones (exec/step.h), up to n_row in a pass. */
+/* Those of a model's file, of LOGITS_N pseudo-random ids below 104: positions past the windows and rotary
+ * switches of the fixtures. */
+enum { LOGITS_N = 24 };
+logits_rows logits_of_file(const char *path, int activation);
+/* relative_error of all positions that both have. */
+double logits_distance(const logits_rows *a, const logits_rows *b);
+/* logits_of for rows that count as generated ones (exec/step.h), up to n_row in a pass. */
 logits_rows logits_generated(nib_engine *e, const int32_t *tokens, int n, int n_row);
 
 #endif
