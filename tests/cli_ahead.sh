@@ -13,7 +13,7 @@ tokens() { answer "$@" && grep -o '"tokens":\[[^]]*\]' "$tmp/json"; }
 same() { [ -n "$1" ] && [ "$1" = "$2" ]; }
 proposes() { grep -qE '"draft_n":[1-9]' "$tmp/json"; }
 
-for family in glm4_moe deepseek_v3 glm4_moe_lite qwen3_5 qwen3_5_moe qwen3_next; do
+for family in glm4_moe deepseek_v3 glm4_moe_lite qwen3_5 qwen3_5_moe qwen3_next mimo_v2_flash exaone_moe ernie4_5_moe; do
     model=$tmp/$family
     python3 "$here/support/add-ahead.py" "$arch/$family" "$model" || exit 1
     want=$(tokens "$model")
@@ -28,6 +28,12 @@ sys.exit(not json.load(open(sys.argv[1]))["memory"]["rss_peak"] <= 40 << 20)' "$
     check "$family: and proposes with it" proposes
     check "$family: info names it" sh -c '"$1" info "$2" | grep -q "predicts later tokens"' - "$nibble" "$tmp/$family.gguf"
 done
+
+sed -i 's/"model_type"/"mtp_layer_types": ["sliding_attention"], &/' "$tmp/exaone_moe/config.json"
+code=0
+tokens "$tmp/exaone_moe" --draft-model mtp >/dev/null || code=$?
+check "a head with another layer is refused" test $code = 2
+check "and why" grep -q "mtp_layer_types: expected full_attention" "$tmp/err"
 
 # the same model with a tokenizer of bytes
 mkdir "$tmp/bytes"

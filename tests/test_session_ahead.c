@@ -21,10 +21,11 @@
 
 enum { PROMPT = 16, N_CTX = 128, N_PROPOSE = 3 };
 
-/* The last two have recurrent layers, whose state goes back when a proposal is rejected. */
-static const char *const fixtures[] = {"tests/data/arch-extra/glm4_moe-ahead",
-                                       "tests/data/arch-extra/qwen3_5-ahead",
-                                       "tests/data/arch-extra/qwen3_5_moe-ahead"};
+/* Those of Qwen have recurrent layers, whose state goes back when a proposal is rejected. */
+static const char *const fixtures[] = {
+    "tests/data/arch-extra/glm4_moe-ahead",    "tests/data/arch-extra/qwen3_5-ahead",
+    "tests/data/arch-extra/qwen3_5_moe-ahead", "tests/data/arch-extra/mimo_v2_flash-ahead",
+    "tests/data/arch-extra/exaone_moe-ahead",  "tests/data/arch-extra/ernie4_5_moe-ahead"};
 static const char *fixture; /* one of them */
 static expected want;
 

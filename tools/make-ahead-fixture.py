@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Makes the fixture of a head that predicts later tokens: a tiny GLM-4.5 or Qwen3.5 with random weights and such a head,
+"""Makes the fixture of a head that predicts later tokens: a tiny model of a family with random weights and such a head,
 and what plain Python computes with both in double precision.
 
-    tools/make-ahead-fixture.py FAMILY OUT       writes OUT as make-fixture.py does; FAMILY: glm4_moe, qwen3_5 or
-                                                 qwen3_5_moe
+    tools/make-ahead-fixture.py FAMILY OUT       writes OUT as make-fixture.py does; FAMILY: glm4_moe, qwen3_5,
+                                                 qwen3_5_moe, mimo_v2_flash, exaone_moe or ernie4_5_moe
     tools/make-ahead-fixture.py --check FOLDER   compares with a fixture of the family from HF transformers
 
 needs nothing but Python. transformers skips the head's tensors. Its arithmetic is that of DeepSeek-V3 (arXiv 2412.19437,
-section 2.2), with the model's state after its final norm as vLLM and SGLang have it. Qwen's layer is one with attention.
---check shows that the model itself agrees with transformers.
+section 2.2), with the model's state after its final norm as vLLM and SGLang have it. Qwen's layer is one with attention;
+MiMo's slides and is dense (vLLM's mimo_v2_mtp.py); EXAONE's attends to all positions without rotation and is dense
+(exaone_moe_mtp.py, TensorRT-LLM's modeling_exaone_moe.py); ERNIE's is dense, and the model's own final norm follows it
+(FastDeploy's ernie4_5_mtp.py). --check shows that the model itself agrees with transformers.
 
 expected.safetensors has, beside the usual tensors: `states` of all tokens; `ahead`, the head's logits from the state of
 each token and the token after it; `proposed` and `accepted`: how many tokens of the greedy answer of N_ANSWER tokens
@@ -52,10 +54,13 @@ class Layer:
     """A layer of GLM-4.5 with its keys and values."""
 
     plus = 0  # what weights of norms lack
+    bias = "gate.e_score_correction_bias"  # of the choice of experts
+    head_kind = None  # of the layer of a head that predicts later tokens, where layers differ
 
-    def __init__(self, config, tensors, prefix):
-        self.c, self.t, self.p = config, tensors, prefix
+    def __init__(self, config, tensors, prefix, kind=None):
+        self.c, self.t, self.p, self.kind = config, tensors, prefix, kind
         self.keys, self.values = [], []
+        self.d = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
 
     @classmethod
     def norm(cls, config, x, weight):
@@ -66,49 +71,67 @@ class Layer:
 
     def project(self, name, h):
         p = self.p + f"self_attn.{name}_proj."
-        return [a + b for a, b in zip(times(self.t[p + "weight"], h), self.t[p + "bias"])]
+        x = times(self.t[p + "weight"], h)
+        return [a + b for a, b in zip(x, self.t[p + "bias"])] if p + "bias" in self.t else x
+
+    def rotated(self, x, at):
+        """The first part of a head, turned."""
+        rope = self.c["rope_parameters"]
+        rope = rope.get(self.kind, rope)
+        n = int(self.d * rope.get("partial_rotary_factor", 1))
+        return sinks.rotate(x[:n], at, n, rope["rope_theta"]) + x[n:]
 
     def turned(self, name, h):
-        """Heads of q or k, normed, their first part rotated."""
-        d, at, out = self.c["head_dim"], len(self.values), []
-        n_rot = int(d * self.c["rope_parameters"]["partial_rotary_factor"])
-        x = self.project(name, h)
-        for head in range(0, len(x), d):
-            one = self.normed(f"self_attn.{name}_norm", x[head:head + d])
-            out.append(sinks.rotate(one[:n_rot], at, n_rot, self.c["rope_parameters"]["rope_theta"]) + one[n_rot:])
+        """Heads of q or k, normed and rotated."""
+        at, out, x = len(self.values), [], self.project(name, h)
+        for head in range(0, len(x), self.d):
+            one = x[head:head + self.d]
+            if self.p + f"self_attn.{name}_norm.weight" in self.t:
+                one = self.normed(f"self_attn.{name}_norm", one)
+            out.append(self.rotated(one, at))
         return out
 
     def attended(self, h):
         """The heads' sums of values, one after the other."""
-        q, d = self.turned("q", h), self.c["head_dim"]
+        q = self.turned("q", h)
         self.keys.append(self.turned("k", h))
-        v = self.project("v", h)
+        v, n_kv = self.project("v", h), len(self.keys[0])
+        d = len(v) // n_kv
         self.values.append([v[i:i + d] for i in range(0, len(v), d)])
-        out, share = [], len(q) // len(self.values[0])
+        sees = self.c["sliding_window"] if self.kind == "sliding_attention" else len(self.keys)
+        logits = self.t.get(self.p + "self_attn.attention_sink_bias")
+        out, share = [], len(q) // n_kv
         for head, mine in enumerate(q):
-            scores = [dot(mine, k[head // share]) / math.sqrt(d) for k in self.keys]
-            weights = softmax(scores)
-            out += [dot(weights, [x[head // share][i] for x in self.values]) for i in range(d)]
+            scores = [dot(mine, k[head // share]) / math.sqrt(self.d) for k in self.keys[-sees:]]
+            weights = sinks.weights_of(scores, None if logits is None else logits[head])
+            out += [dot(weights, [x[head // share][i] for x in self.values[-sees:]]) for i in range(d)]
         return out
 
     def attend(self, h):
-        return times(self.t[self.p + "self_attn.o_proj.weight"], self.attended(h))
+        by = self.c.get("attention_value_scale", 1)
+        return [by * x for x in times(self.t[self.p + "self_attn.o_proj.weight"], self.attended(h))]
+
+    def shares(self, logits):
+        """The experts' shares before the choice."""
+        return [sigmoid(x) for x in logits]
 
     def mixture(self, h):
         p, c = self.p + "mlp.", self.c
-        scores = [sigmoid(x) for x in times(self.t[p + "gate.weight"], h)]
-        biased = [s + b for s, b in zip(scores, self.t[p + "gate.e_score_correction_bias"])]
-        chosen = sorted(range(len(scores)), key=lambda e: -biased[e])[:c["num_experts_per_tok"]]
+        scores = self.shares(times(self.t[p + "gate.weight"], h))
+        bias = self.t[p + self.bias]
+        biased = [s + b for s, b in zip(scores, bias[0] if isinstance(bias, list) else bias)]
+        chosen = sorted(range(len(scores)), key=lambda e: -biased[e])[:c.get("num_experts_per_tok", c.get("moe_k"))]
         total = math.fsum(scores[e] for e in chosen)
-        out = feed_forward(self.t, p + "shared_experts.", h)
+        shared = p + "shared_experts."
+        out = feed_forward(self.t, shared, h) if shared + "up_proj.weight" in self.t else [0.0] * len(h)
         for e in chosen:
-            by = scores[e] / total * c["routed_scaling_factor"]
+            by = scores[e] / total * c.get("routed_scaling_factor", 1)
             out = add(out, feed_forward(self.t, p + f"experts.{e}.", h), by)
         return out
 
     def step(self, x):
         x = add(x, self.attend(self.normed("input_layernorm", x)))
-        h = self.normed("post_attention_layernorm", x)
+        h = self.normed(before_ffn(self.c, self.p), x)
         dense = self.p + "mlp.gate.weight" not in self.t
         return add(x, feed_forward(self.t, self.p + "mlp.", h) if dense else self.mixture(h))
 
@@ -121,12 +144,12 @@ class QwenLayer(Layer):
 
     plus = 1
 
-    def __init__(self, config, tensors, prefix):
-        super().__init__(config, tensors, prefix)
+    def __init__(self, config, tensors, prefix, kind=None):
+        super().__init__(config, tensors, prefix, kind)
         self.state, self.taps = None, [[0.0] * len(tensors.get(prefix + "linear_attn.conv1d.weight", ()))] * 3
 
     def project(self, name, h):
-        x, d = times(self.t[self.p + f"self_attn.{name}_proj.weight"], h), self.c["head_dim"]
+        x, d = times(self.t[self.p + f"self_attn.{name}_proj.weight"], h), self.d
         if name != "q":
             return x
         heads = [x[i:i + d] for i in range(0, len(x), d)]
@@ -175,24 +198,69 @@ class QwenLayer(Layer):
         return out
 
 
+class MimoLayer(Layer):
+    """A layer of MiMo-V2: those that slide have sinks, more KV heads and a rotary base of their own."""
+
+    head_kind = "sliding_attention"
+
+
+class ExaoneLayer(Layer):
+    """A layer of K-EXAONE: only those that slide are rotated."""
+
+    bias = "e_score_correction_bias"
+    head_kind = "full_attention"
+
+    def rotated(self, x, at):
+        return super().rotated(x, at) if self.kind == "sliding_attention" else x
+
+
+class ErnieLayer(Layer):
+    """A layer of ERNIE 4.5: adjacent pairs are rotated, shares are a softmax."""
+
+    bias = "moe_statics.e_score_correction_bias"
+
+    def rotated(self, x, at):
+        y = super().rotated(x[::2] + x[1::2], at)
+        return [v for pair in zip(y[:len(x) // 2], y[len(x) // 2:]) for v in pair]
+
+    def shares(self, logits):
+        return softmax(logits)
+
+
 def family_of(config):
-    return Layer if config["model_type"] == "glm4_moe" else QwenLayer
+    return {"glm4_moe": Layer, "mimo_v2_flash": MimoLayer, "exaone_moe": ExaoneLayer,
+            "ernie4_5_moe": ErnieLayer}.get(config["model_type"], QwenLayer)
 
 
 def head_names(config):
     """Names of the head: its layer's prefix, embedding, both norms, projection, final norm, output."""
-    if family_of(config) is QwenLayer:
+    kind, output = family_of(config), "model.embed_tokens" if config["tie_word_embeddings"] else "lm_head"
+    if kind in (QwenLayer, ExaoneLayer):
         return ("mtp.layers.0.", "model.embed_tokens", "mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidden", "mtp.fc",
-                "mtp.norm", "lm_head")
+                "mtp.norm", output)
+    if kind is ErnieLayer:
+        return ("model.mtp_block.0.", "model.embed_tokens", "model.mtp_emb_norm.0", "model.mtp_hidden_norm.0",
+                "model.mtp_linear_proj.0", "model.norm", output)
+    if kind is MimoLayer:
+        p = "model.mtp.layers.0."
+        return (p, "model.embed_tokens", *(p + x for x in ("enorm", "hnorm", "eh_proj", "final_layernorm")), output)
     p = f"model.layers.{config['num_hidden_layers']}."
     return (p, *(p + x for x in ("embed_tokens", "enorm", "hnorm", "eh_proj", "shared_head.norm", "shared_head.head")))
+
+
+def before_ffn(config, prefix):
+    """The name of the norm before a layer's feed-forward part."""
+    own = family_of(config) is MimoLayer and prefix.startswith("model.mtp.")
+    return "pre_mlp_layernorm" if own else "post_attention_layernorm"
 
 
 class Model:
     def __init__(self, config, tensors):
         kind = family_of(config)
         self.t, self.norm = tensors, lambda x, name: kind.norm(config, x, tensors[name + ".weight"])
-        self.layers = [kind(config, tensors, f"model.layers.{i}.") for i in range(config["num_hidden_layers"])]
+        kinds = config.get("layer_types") or [None] * config["num_hidden_layers"]
+        self.layers = [kind(config, tensors, f"model.layers.{i}.", of) for i, of in enumerate(kinds)]
+        self.output = "model.embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"
 
     def step(self, token):
         """The state of one more token."""
@@ -202,14 +270,14 @@ class Model:
         return self.norm(x, "model.norm")
 
     def logits(self, state):
-        return times(self.t["lm_head.weight"], state)
+        return times(self.t[self.output], state)
 
 
 class Ahead:
     def __init__(self, config, tensors):
         kind, (prefix, *self.names) = family_of(config), head_names(config)
         self.t, self.norm = tensors, lambda x, name: kind.norm(config, x, tensors[name + ".weight"])
-        self.layer = kind(config, tensors, prefix)
+        self.layer = kind(config, tensors, prefix, kind.head_kind)
 
     def step(self, state, token):
         """Its own state, from that of a position and the token after it."""
@@ -300,17 +368,21 @@ class Weights:
         self.matrix(p + "up_proj", width, d)
         self.matrix(p + "down_proj", d, width, 0.35)
 
-    def attention(self, p):
-        c, d, head = self.c, self.c["hidden_size"], self.c["head_dim"]
-        q, kv = c["num_attention_heads"], c["num_key_value_heads"]
-        glm = self.mean == 1
-        for name, n in (("q", q if glm else 2 * q), ("k", kv), ("v", kv)):
-            self.matrix(p + f"{name}_proj", n * head, d)
-            if glm:
-                self.put(p + f"{name}_proj.bias", [n * head], 0, 0.2)
-        self.matrix(p + "o_proj", d, q * head, 0.35)
-        self.norm(p + "q_norm", head)
-        self.norm(p + "k_norm", head)
+    def attention(self, p, kind):
+        c, d, family = self.c, self.c["hidden_size"], family_of(self.c)
+        head, q, kv = c["head_dim"], c["num_attention_heads"], c["num_key_value_heads"]
+        slides = family is MimoLayer and kind == "sliding_attention"
+        kv, value = 2 * kv if slides else kv, c.get("v_head_dim", head)
+        for name, n in (("q", (2 if family is QwenLayer else 1) * q * head), ("k", kv * head), ("v", kv * value)):
+            self.matrix(p + f"{name}_proj", n, d)
+            if c.get("attention_bias"):
+                self.put(p + f"{name}_proj.bias", [n], 0, 0.2)
+        self.matrix(p + "o_proj", d, q * value, 0.35)
+        if slides:
+            self.put(p + "attention_sink_bias", [q], 0, 1)
+        if family in (Layer, QwenLayer, ExaoneLayer):
+            self.norm(p + "q_norm", head)
+            self.norm(p + "k_norm", head)
 
     def delta(self, p):
         c, d = self.c, self.c["hidden_size"]
@@ -324,42 +396,52 @@ class Weights:
         self.put(p + "norm.weight", [dv], 1, 0.2)
         self.matrix(p + "out_proj", d, n_v * dv, 0.35)
 
-    def layer(self, p, recurrent, dense):
-        c, d = self.c, self.c["hidden_size"]
-        if recurrent:
+    def layer(self, p, kind, dense):
+        c, d, family = self.c, self.c["hidden_size"], family_of(self.c)
+        if kind == "linear_attention":
             self.delta(p + "linear_attn.")
         else:
-            self.attention(p + "self_attn.")
+            self.attention(p + "self_attn.", kind)
         self.norm(p + "input_layernorm", d)
-        self.norm(p + "post_attention_layernorm", d)
+        self.norm(p + before_ffn(c, p), d)
         if dense:
             self.mlp(p + "mlp.", c["intermediate_size"])
             return
-        n, width = c.get("n_routed_experts", c.get("num_experts")), c["moe_intermediate_size"]
+        n, width = expert_count(c), c["moe_intermediate_size"]
         self.matrix(p + "mlp.gate", n, d, 2)
-        if self.mean == 1:
-            self.put(p + "mlp.gate.e_score_correction_bias", [n], 0, 0.1)
-            self.mlp(p + "mlp.shared_experts.", width)
-        else:
+        if family is QwenLayer:
             self.matrix(p + "mlp.shared_expert_gate", 1, d)
             self.mlp(p + "mlp.shared_expert.", c["shared_expert_intermediate_size"])
+        else:
+            self.put(p + "mlp." + family.bias, [1, n] if family is ErnieLayer else [n], 0, 0.1)
+        shared = c.get("n_shared_experts", c.get("num_shared_experts", c.get("moe_num_shared_experts", 0)))
+        if shared > 0:
+            self.mlp(p + "mlp.shared_experts.", shared * width)
         for e in range(n):
             self.mlp(p + f"mlp.experts.{e}.", width)
 
 
+def expert_count(config):
+    return next((config[k] for k in ("n_routed_experts", "num_experts", "moe_num_experts") if k in config), 0)
+
+
 def make_weights(r, config):
     w, d, vocab = Weights(r, config), config["hidden_size"], config["vocab_size"]
-    n, kinds = config["num_hidden_layers"], config.get("layer_types")
-    dense = n + 1 if "moe_intermediate_size" not in config else config.get("first_k_dense_replace", 0)
+    n, family = config["num_hidden_layers"], family_of(config)
+    kinds = config.get("layer_types") or [None] * n
+    n_dense = config.get("first_k_dense_replace", config.get("moe_layer_start_index", 0))
+    dense = n + 1 if expert_count(config) == 0 else n_dense
     w.matrix("model.embed_tokens", vocab, d, math.sqrt(d))
     for i in range(n):
-        w.layer(f"model.layers.{i}.", kinds and kinds[i] == "linear_attention", i < dense)
+        w.layer(f"model.layers.{i}.", kinds[i], i < dense)
     w.norm("model.norm", d)
-    w.matrix("lm_head", vocab, d, 2)
+    if not config["tie_word_embeddings"]:
+        w.matrix("lm_head", vocab, d, 2)
     prefix, embed, of_embed, of_state, into, last, head = head_names(config)
-    w.layer(prefix, False, n < dense)
+    w.layer(prefix, family.head_kind, n < dense or family in (MimoLayer, ExaoneLayer, ErnieLayer))
     for name in (of_embed, of_state, last):
-        w.norm(name, d)
+        if name != "model.norm":
+            w.norm(name, d)
     w.matrix(into, d, 2 * d, 0.25)
     eye = list(w.files[into + ".weight"][2])
     for i in range(d):
@@ -367,20 +449,45 @@ def make_weights(r, config):
         eye[i * 2 * d + d + i] += 0.3
     w.files[into + ".weight"] = ("BF16", [d, 2 * d], rounded(eye))
     w.files[embed + ".weight"] = w.files["model.embed_tokens.weight"]
-    w.files[head + ".weight"] = w.files["lm_head.weight"]
+    w.files[head + ".weight"] = w.files["model.embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"]
     return w.files
 
 
 ALL = {"bos_token_id": 1, "eos_token_id": 2, "dtype": "bfloat16", "head_dim": 12, "hidden_act": "silu",
        "hidden_size": 40, "max_position_embeddings": 128, "num_attention_heads": 4, "num_key_value_heads": 2,
-       "partial_rotary_factor": 0.5,
-       "rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 10000.0, "rope_type": "default"},
        "tie_word_embeddings": False, "vocab_size": 160}
-QWEN = {**ALL, "attention_bias": False, "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+PART = {**ALL, "partial_rotary_factor": 0.5,
+        "rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 10000.0, "rope_type": "default"}}
+QWEN = {**PART, "attention_bias": False, "layer_types": ["linear_attention", "full_attention", "linear_attention"],
         "linear_conv_kernel_dim": 4, "linear_key_head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
         "linear_value_head_dim": 12, "mtp_num_hidden_layers": 1, "num_hidden_layers": 3, "rms_norm_eps": 1e-06}
+SLIDE = ["sliding_attention", "full_attention", "sliding_attention"]
 CONFIGS = {
-    "glm4_moe": {**ALL, "architectures": ["Glm4MoeForCausalLM"], "attention_bias": True, "first_k_dense_replace": 1,
+    "mimo_v2_flash": {**ALL, "architectures": ["MiMoV2FlashForCausalLM"], "attention_value_scale": 0.707,
+                      "first_k_dense_replace": 1, "intermediate_size": 56, "layer_types": SLIDE,
+                      "mlp_layer_types": ["dense", "sparse", "sparse"], "model_type": "mimo_v2_flash",
+                      "moe_intermediate_size": 24, "n_group": 1, "n_routed_experts": 6, "norm_topk_prob": True,
+                      "num_experts_per_tok": 2, "num_hidden_layers": 3, "rms_norm_eps": 1e-05,
+                      "rope_parameters": {
+                          "full_attention": {"partial_rotary_factor": 0.334, "rope_theta": 5000000.0,
+                                             "rope_type": "default"},
+                          "sliding_attention": {"partial_rotary_factor": 0.334, "rope_theta": 10000.0,
+                                                "rope_type": "default"}},
+                      "routed_scaling_factor": 1.0, "sliding_window": 9, "topk_group": 1, "v_head_dim": 8},
+    "exaone_moe": {**ALL, "architectures": ["ExaoneMoeForCausalLM"], "first_k_dense_replace": 1,
+                   "intermediate_size": 56, "layer_types": SLIDE, "model_type": "exaone_moe",
+                   "mlp_layer_types": ["dense", "sparse", "sparse"], "moe_intermediate_size": 24,
+                   "n_group": 1, "norm_topk_prob": True, "num_experts": 6, "num_experts_per_tok": 2,
+                   "num_hidden_layers": 3, "num_nextn_predict_layers": 1, "num_shared_experts": 1,
+                   "rms_norm_eps": 1e-05, "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
+                   "routed_scaling_factor": 2.5, "sliding_window": 9, "topk_group": 1},
+    "ernie4_5_moe": {**ALL, "architectures": ["Ernie4_5_MoeForCausalLM"], "intermediate_size": 56,
+                     "model_type": "ernie4_5_moe", "moe_intermediate_size": 24, "moe_k": 2, "moe_layer_end_index": 2,
+                     "moe_layer_interval": 1, "moe_layer_start_index": 1, "moe_norm_min": 1e-12, "moe_num_experts": 6,
+                     "moe_num_shared_experts": 2, "num_hidden_layers": 3, "num_nextn_predict_layers": 1,
+                     "rms_norm_eps": 1e-05, "rope_parameters": {"rope_theta": 500000.0, "rope_type": "default"},
+                     "use_bias": False},
+    "glm4_moe": {**PART, "architectures": ["Glm4MoeForCausalLM"], "attention_bias": True, "first_k_dense_replace": 1,
                  "intermediate_size": 56, "model_type": "glm4_moe", "moe_intermediate_size": 24, "n_group": 1,
                  "n_routed_experts": 6, "n_shared_experts": 1, "norm_topk_prob": True, "num_experts_per_tok": 2,
                  "num_hidden_layers": 2, "num_nextn_predict_layers": 1, "rms_norm_eps": 1e-05,

@@ -7,6 +7,7 @@ const arch_desc arch_ernie4_5_moe = {
     .hf = "ernie4_5_moe",
     .hf_class = "Ernie4_5_MoeForCausalLM|Ernie4_5_MoEForCausalLM",
     .hf_base = "model.",
+    .hf_ahead = "model.mtp_block.%d.",
     .norm = NORM_RMS,
     .act = ACT_SILU,
     .rope_hf = ROPE_INTERLEAVED,
@@ -16,7 +17,8 @@ const arch_desc arch_ernie4_5_moe = {
         {SLOT_ROUTER, "model.layers.%d.mlp.gate"},
         {SLOT_CHOICE_BIAS, "model.layers.%d.mlp.moe_statics.e_score_correction_bias", T_OPTIONAL},
         ARCH_EXPERTS("model.layers.%d.mlp."), ARCH_SHARED_EXPERT("model.layers.%d.mlp.shared_experts."),
-        ARCH_LLAMA_HEAD),
+        ARCH_LLAMA_HEAD, {SLOT_AHEAD_EMBED_NORM, "model.mtp_emb_norm.%d"},
+        {SLOT_AHEAD_STATE_NORM, "model.mtp_hidden_norm.%d"}, {SLOT_AHEAD_IN, "model.mtp_linear_proj.%d"}),
     .keys = ARCH_KEYS(
         {HP_expert_norm, .hf = "", .flags = K_DEFAULT | K_DEFAULT_GGUF, .value = 1},
         {HP_n_dense, .hf = "moe_layer_start_index", .flags = K_DEFAULT, .value = 1},

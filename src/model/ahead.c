@@ -16,35 +16,61 @@
 
 #include <stdio.h>
 
+void config_spell_ahead(const arch_desc *arch, char *pattern, size_t size) {
+    static const char of_layer[] = "model.layers.%d.";
+    char rest[128];
+    if (strncmp(pattern, of_layer, sizeof of_layer - 1) != 0)
+        return;
+    snprintf(rest, sizeof rest, "%s", pattern + sizeof of_layer - 1);
+    snprintf(pattern, size, "%s%s", arch->hf_ahead, rest);
+}
+
 bool config_has_ahead(const config_source *s, int64_t n_layer) {
     char pattern[128], name[BIND_NAME];
     for (const arch_tensor *r = s->arch->tensors; r->slot != SLOT_COUNT; r++) {
         if (r->slot != SLOT_AHEAD_IN)
             continue;
+        const bool apart = s->gguf_arch == NULL && s->arch->hf_ahead != NULL;
         const char *list = s->gguf_arch != NULL ? slot_gguf_name(r->slot) : r->hf;
         list_next(&list, pattern, sizeof pattern);
+        if (apart)
+            config_spell_ahead(s->arch, pattern, sizeof pattern);
         const char *percent = strstr(pattern, "%d");
         if (percent == NULL)
             snprintf(name, sizeof name, "%s.weight", pattern);
         else
             snprintf(name, sizeof name, "%.*s%lld%s.weight", (int)(percent - pattern), pattern,
-                     (long long)n_layer, percent + 2);
+                     (long long)(apart ? 0 : n_layer), percent + 2);
         return (s->gguf_arch != NULL ? container_find(s->c, name) : config_find_hf(s, name)) != NULL;
     }
     return false;
 }
 
-/* The head's layer is as the model's last one with attention. */
-void config_take_ahead(config *c) {
+static bool is_like_ahead(const arch_desc *arch, uint8_t layer) {
+    if ((layer & LAYER_NO_ATTENTION) || ((arch->flags & A_AHEAD_FULL) && (layer & LAYER_SLIDES)))
+        return false;
+    return !(arch->flags & A_AHEAD_SLIDES) || (layer & LAYER_SLIDES);
+}
+
+/* The head's layer is as the model's last one with attention of the same kind. */
+nib_status config_take_ahead(const config_source *s, config *c, nib_error *err) {
+    const meta_value *kinds = s->gguf_arch == NULL ? container_meta(s->c, "mtp_layer_types") : NULL;
+    if (kinds != NULL && (kinds->type != META_ARRAY || kinds->elem != META_STRING || kinds->n < 1 ||
+                          strcmp(kinds->v.strings[0].data, "full_attention") != 0))
+        return nib_fail(err, NIB_E_MODEL, "mtp_layer_types: expected full_attention first");
     int64_t last = c->hp.n_layer - 1;
-    while (last > 0 && (c->layer[last] & LAYER_NO_ATTENTION))
+    while (last >= 0 && !is_like_ahead(s->arch, c->layer[last]))
         last--;
+    if (last < 0)
+        return nib_fail(err, NIB_E_MODEL, "expected a layer with %s attention, as the head has, found none",
+                        s->arch->flags & A_AHEAD_SLIDES ? "sliding" : "full");
     c->layer += last;
     c->shape += last;
     c->shape->kv_layer = 0;
     c->xielu = c->xielu ? c->xielu + last : NULL;
     c->hp.n_layer = 1;
     c->hp.n_nextn = 0;
+    return NIB_OK;
 }
 
 static bool is_there(const binder *b, slot_id slot) {

@@ -135,8 +135,10 @@ enum {
     A_LAST_FULL = 1 << 18,       /* the last layer does not slide, whatever the configuration says */
     A_YARN_SCORES = 512,         /* context scaling's mscale_all_dim also scales scores (DeepSeek V2) */
     A_ROPE_ALPHA = 256, /* "dynamic" scaling with a key "alpha" is a larger base for all lengths (Hunyuan) */
-    A_LOCAL_PLAIN = 64, /* sliding layers have the same rotary base without context scaling (OLMo 3) */
-    A_BAKED_GGUF = 1 << 14, /* GGUF has the factors of activations in the rows of the weights (Falcon-H1) */
+    A_AHEAD_SLIDES = 1 << 10, /* the layer of the head that predicts later tokens slides */
+    A_AHEAD_FULL = 1 << 11,   /* it does not */
+    A_LOCAL_PLAIN = 64,       /* sliding layers have the same rotary base without context scaling (OLMo 3) */
+    A_BAKED_GGUF = 1 << 14,   /* GGUF has the factors of activations in the rows of the weights (Falcon-H1) */
     A_NOPE_NAMED =
         1 << 13, /* position_embedding_type "nope": no rotary embedding; GGUF: rope.scaling.finetuned */
     A_TILED_GGUF = 1 << 12, /* GGUF has the delta net's heads in another order: head h has q and k of h % n */
@@ -182,7 +184,8 @@ typedef struct arch_desc {
     const char *hf_class; /* entries of `architectures`, used if model_type is unknown; may be NULL */
     const char *hf_base;  /* prefix of tensor names that checkpoints of the bare model lack: "model." */
     /* HF: the prefix of the names of the layer of a head that predicts later tokens, in place of
-     * "model.layers.%d."; %d: 0. NULL: it is the layer after the others. */
+     * "model.layers.%d."; %d: 0, also in names of its other tensors. NULL: it is the layer after the others.
+     */
     const char *hf_ahead;
     norm_kind norm;
     act_kind act;       /* when the configuration does not name one */

@@ -127,6 +127,12 @@ static nib_status set_ropes(const writing *w, nib_error *err) {
     return nib_fail(err, NIB_E_MODEL, "rope scaling: a GGUF file cannot express \"dynamic\"");
 }
 
+/* The head that predicts later tokens is one more layer of lists, as llama.cpp's converter writes it; NULL:
+ * there is none. */
+static const config *head_of(const model *m) {
+    return m->next != NULL ? &m->next->cfg : NULL;
+}
+
 /* Writes one bool for each layer if the family's own pattern differs. */
 static nib_status set_slides(const writing *w, nib_error *err) {
     const config *c = &w->m->cfg;
@@ -136,15 +142,19 @@ static nib_status set_slides(const writing *w, nib_error *err) {
     const char *name;
     double value;
     bool differs = false;
-    if (c->hp.window == 0 || c->hp.n_layer > (int64_t)NUM_COUNT(slides) ||
+    const config *head = head_of(w->m);
+    const size_t n = (size_t)c->hp.n_layer + (head != NULL);
+    if (c->hp.window == 0 || n > NUM_COUNT(slides) ||
         config_gguf_key(w->m->arch, HP_window_pattern, &c->hp, &name, &kind, &value))
         return NIB_OK;
     for (int64_t i = 0; i < c->hp.n_layer; i++) {
         slides[i] = (c->layer[i] & LAYER_SLIDES) != 0;
         differs |= slides[i] != (every == 0 || (i + 1) % every != 0);
     }
+    if (head != NULL)
+        slides[c->hp.n_layer] = (head->layer[0] & LAYER_SLIDES) != 0;
     snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", w->prefix);
-    return differs ? gguf_writer_set_ints(w->w, key, GGUF_BOOL, slides, (size_t)c->hp.n_layer, err) : NIB_OK;
+    return differs ? gguf_writer_set_ints(w->w, key, GGUF_BOOL, slides, n, err) : NIB_OK;
 }
 
 /* Writes a number for each layer if they differ. */
@@ -152,15 +162,19 @@ static nib_status set_shapes(const writing *w, const char *name, size_t field, n
     const config *c = &w->m->cfg;
     int64_t each[1024];
     char key[128];
+    const config *head = head_of(w->m);
+    const size_t n = (size_t)c->hp.n_layer + (head != NULL);
     bool differs = false;
-    if (c->hp.n_layer > (int64_t)NUM_COUNT(each))
+    if (n > NUM_COUNT(each))
         return NIB_OK;
     for (int64_t i = 0; i < c->hp.n_layer; i++) {
         memcpy(&each[i], (const char *)&c->shape[i] + field, sizeof each[i]);
         differs |= each[i] != each[0];
     }
+    if (head != NULL)
+        memcpy(&each[c->hp.n_layer], (const char *)head->shape + field, sizeof *each);
     snprintf(key, sizeof key, "%s.%s", w->prefix, name);
-    return differs ? gguf_writer_set_ints(w->w, key, GGUF_U32, each, (size_t)c->hp.n_layer, err) : NIB_OK;
+    return differs ? gguf_writer_set_ints(w->w, key, GGUF_U32, each, n, err) : NIB_OK;
 }
 
 /* Whether set_shapes writes the field. */

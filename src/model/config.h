@@ -95,7 +95,10 @@ const char *config_string(const config_source *s, const char *names);
 /* Finds a tensor by its name in HF checkpoints, which may lack the family's prefix or have one more. NULL: it
  * is not there. */
 const container_tensor *config_find_hf(const config_source *s, const char *name);
-void config_take_ahead(config *c); /* makes it the configuration of that head, a model of one layer */
+/* Makes it the configuration of that head, a model of one layer. NIB_E_MODEL: no layer is like the head's. */
+nib_status config_take_ahead(const config_source *s, config *c, nib_error *err);
+/* Puts the prefix of the family's head (arch_desc.hf_ahead, not NULL) in place of "model.layers.%d.". */
+void config_spell_ahead(const arch_desc *arch, char *pattern, size_t size);
 bool config_has_ahead(const config_source *s, int64_t n_layer);  /* a head follows these layers (ahead.c) */
 bool config_has_slot(const arch_desc *arch, slot_id slot);       /* the family may have such a tensor */
 const char *config_expert_keys(const config_source *s);          /* the keys of the number of experts */

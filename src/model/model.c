@@ -298,7 +298,7 @@ static nib_status read_model(model *m, const logger *log, nib_error *err) {
     NIB_TRY(config_read(&source, &m->cfg, err));
     if (m->ahead) {
         m->first_layer = m->gguf_arch == NULL && m->arch->hf_ahead != NULL ? 0 : (int)m->cfg.hp.n_layer;
-        config_take_ahead(&m->cfg);
+        NIB_TRY(config_take_ahead(&source, &m->cfg, err));
     }
     NIB_TRY(make_blocks(m, err));
     if (!m->ahead)

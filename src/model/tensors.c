@@ -87,15 +87,12 @@ const container_tensor *config_find_hf(const config_source *s, const char *name)
 
 /* Spells a name of the binder's layer. */
 static void spell_row(const binder *b, const char *pattern, int head, const char *suffix, char *out) {
-    static const char of_layer[] = "model.layers.%d.";
     const int layer = b->m->first_layer + (b->m->ahead ? NUM_MAX(b->layer, 0) : b->layer);
     char apart[BIND_NAME];
-    if (b->m->ahead && b->m->gguf_arch == NULL && b->m->arch->hf_ahead != NULL &&
-        strncmp(pattern, of_layer, sizeof of_layer - 1) == 0) {
-        snprintf(apart, sizeof apart, "%s%s", b->m->arch->hf_ahead, pattern + sizeof of_layer - 1);
-        pattern = apart;
-    }
-    spell(pattern, layer, head, suffix, out);
+    snprintf(apart, sizeof apart, "%s", pattern);
+    if (b->m->ahead && b->m->gguf_arch == NULL && b->m->arch->hf_ahead != NULL)
+        config_spell_ahead(b->m->arch, apart, sizeof apart);
+    spell(apart, layer, head, suffix, out);
 }
 
 static const char *row_names(const binder *b, const arch_tensor *row) {

@@ -61,9 +61,11 @@ static bool has_prefix(const model *m) {
     return m->gguf_arch == NULL && m->arch->hf_ahead != NULL;
 }
 
-/* Whether a tensor belongs to such a head, by its name. */
+/* Whether a tensor belongs to such a head, by the first word of its name: "mtp.fc", "mtp_emb_norm.0". */
 static bool is_of_ahead(const model *m, const char *bare) {
-    return has_prefix(m) && strncmp(bare, m->arch->hf_ahead, strcspn(m->arch->hf_ahead, ".") + 1) == 0;
+    const char *prefix = has_prefix(m) ? without(m->arch->hf_ahead, m->arch->hf_base) : "";
+    const size_t n = strcspn(prefix, "._");
+    return n > 0 && strncmp(bare, prefix, n) == 0 && (bare[n] == '.' || bare[n] == '_');
 }
 
 /* Which layer of the model, or of the head, a tensor belongs to by its name ("blk.3.", "model.layers.3.");
@@ -72,7 +74,7 @@ static int64_t layer_of(const model *m, const char *name) {
     const char *bare = without(without(name, "model.language_model."), "language_model.");
     bare = without(bare, m->arch->hf_base);
     if (is_of_ahead(m, bare))
-        return m->ahead ? number_in(m->arch->hf_ahead, bare) : m->cfg.hp.n_layer;
+        return m->ahead ? number_in(without(m->arch->hf_ahead, m->arch->hf_base), bare) : m->cfg.hp.n_layer;
     if (m->ahead && has_prefix(m))
         return -1;
     for (const arch_tensor *row = m->arch->tensors; row->slot != SLOT_COUNT; row++) {
