@@ -40,6 +40,8 @@ check "a part of every expert" alike 2e-6 "$data/mixtral" cpu,cpu
 check "with a shared expert" alike 2e-6 "$data/qwen2_moe" cpu,cpu
 check "with biases, and rows of gate and up in turn" alike 2e-6 "$data/gpt_oss" cpu,cpu
 check "beside a dense layer" alike 4e-6 "$data/gemma4_moe" cpu,cpu
+check "heads of latent attention" alike 2e-6 "$data/deepseek_v2" cpu,cpu
+check "with queries of low rank, in 4 ranks" alike 2e-6 "$data/deepseek_v3" cpu,cpu,cpu,cpu
 check "on the check back end" alike 2e-6 "$data/llama" check,check
 
 # fails CODE WORDS ARGS...: the exit code, and what stderr says
@@ -60,7 +62,7 @@ drafts() { # a draft model is whole, in rank 0
 }
 check "a draft model" drafts
 check "a recurrent layer is refused by name" refused "recurrent layer" lfm2 cpu,cpu
-check "latent attention is" refused "latent attention" deepseek_v2 cpu,cpu
+check "compressed attention is" refused "compressed attention" deepseek_v4 cpu,cpu
 check "a norm of all heads is" refused "norm of all heads" olmo3 cpu,cpu
 check "and more ranks than heads" refused "2 parts" llama cpu,cpu,cpu
 check "a mode that is none" fails 2 "expected layer or tensor" run "$data/llama" --tokens 1 -n 1 --devices cpu,cpu \
@@ -94,6 +96,7 @@ if [ -f "$library" ]; then
     check "on 3, with unequal shares of the head" alike 1e-3 "$data/gpt2" 0,0,0 --kv f16
     check "on 4, with biases" alike 1e-3 "$data/gpt_neox" 0,0,0,0 --kv f16
     check "on 2, with a part of every expert" alike 1e-3 "$data/qwen3_moe" 0,0 --kv f16
+    check "on 2, with latent attention" alike 1e-3 "$data/deepseek_v3" 0,0 --kv f16
     check "on 2, with norms after the sums" alike 1e-3 "$data/gemma3" 0,0 --kv f16
     is_sanitized || check "sums in products, and the head in shares" alike 2e-2 "$tmp/large.gguf" 0,0 --kv f16 -c 64
     check "embeddings between answers" python3 "$here/support/cluster-embeds.py" "$nibble" "$tmp/chat" 0,0 --kv f16

@@ -85,7 +85,7 @@ static void project_latent(builder *p, int layer, reg in) {
     emit_norm(p, SLOT_KV_A_NORM, low_kv, low_kv, hp->kv_low_rank, 1);
     if (p->m->cfg.layer[layer] & LAYER_NO_ROPE)
         return;
-    emit_rope(p, REG_Q, hp->n_head, hp->d_head, 0);
+    emit_rope(p, REG_Q, p->m->cfg.shape[layer].n_head, hp->d_head, 0);
     emit_rope(p, k_turned, 1, hp->n_rot, 0);
 }
 
@@ -104,7 +104,7 @@ void emit_groups(builder *p, op_kind kind, slot_id slot, reg out, reg in, int64_
 static void latent_attention(builder *p, int layer, reg in) {
     const hparams *hp = &p->m->cfg.hp;
     const layer_shape *shape = &p->m->cfg.shape[layer];
-    const int64_t n = hp->n_head, d = hp->d_head, turned = hp->n_rot, plain = d - turned, v = hp->d_value;
+    const int64_t n = shape->n_head, d = hp->d_head, turned = hp->n_rot, plain = d - turned, v = hp->d_value;
     const int64_t low = hp->kv_low_rank, wide = shape->d_head;
     const reg queries = model_declare_reg(p->m, "wide_q"), q_plain = model_declare_reg(p->m, "q_plain");
     const reg q_low = model_declare_reg(p->m, "q_low"), sums = model_declare_reg(p->m, "low_sums");
@@ -125,6 +125,7 @@ static void latent_attention(builder *p, int layer, reg in) {
     p->ops[p->n - 1].u.copy.at_in = turned;
     emit_groups(p, OP_GROUPS, SLOT_V, REG_V, sums, n, v, low);
     emit_linear(p, SLOT_O, REG_O, REG_V);
+    emit_reduce(p, REG_O, hp->d_model);
     if (builder_has(p, SLOT_ATTN_POST_NORM))
         emit_norm(p, SLOT_ATTN_POST_NORM, REG_O, REG_O, hp->d_model, 1);
 }

@@ -36,8 +36,8 @@ static nib_status check(const model *m, int layer, const bound *b, nib_error *er
         return refuse(layer, "a recurrent layer", err);
     if (has(b, SLOT_LATENT_DOWN))
         return refuse(layer, "a mixture of experts behind a projection", err);
-    if (has(b, SLOT_LOW_KV) || has(b, SLOT_O_LOW))
-        return refuse(layer, "latent attention", err);
+    if (has(b, SLOT_O_LOW))
+        return refuse(layer, "compressed attention", err);
     if (hp->n_stream > 1 || has(b, SLOT_ALTUP_ROUTER))
         return refuse(layer, "a residual of several streams", err);
     if (hp->n_kv_shared > 0)
@@ -210,16 +210,19 @@ static nib_status keep_inputs(const model *m, bound *b, slot_id slot, range part
     return NIB_OK;
 }
 
+/* Of latent attention each rank has the row of low rank, which is the cache, and what makes it; keys and
+ * values of heads come from it. */
 static nib_status cut_attention(model *m, int layer, bound *b, nib_error *err) {
     layer_shape *shape = &m->cfg.shape[layer];
-    const slot_id of_queries[] = {SLOT_Q, SLOT_ATTN_GATE, SLOT_SINKS}, of_keys[] = {SLOT_K, SLOT_V};
-    const int64_t n = shape->n_head, n_kv = shape->n_kv_head;
+    const slot_id of_queries[] = {SLOT_Q, SLOT_Q_B, SLOT_ATTN_GATE, SLOT_SINKS}, of_keys[] = {SLOT_K, SLOT_V};
+    const bool latent = has(b, SLOT_LOW_KV);
+    const int64_t n = shape->n_head, n_kv = latent ? n : shape->n_kv_head;
     range heads, kv_heads;
     NIB_TRY(cut_heads(m, layer, b, &heads, &kv_heads, err));
     for (size_t i = 0; i < NUM_COUNT(of_queries); i++)
         NIB_TRY(keep_outputs(m, b, of_queries[i], heads, n, err));
     for (size_t i = 0; i < NUM_COUNT(of_keys); i++)
-        NIB_TRY(keep_outputs(m, b, of_keys[i], kv_heads, n_kv, err));
+        NIB_TRY(keep_outputs(m, b, of_keys[i], latent ? heads : kv_heads, n_kv, err));
     for (size_t i = 0; i < NUM_COUNT(norms); i++)
         if (b->slot[norms[i]].per_entry)
             NIB_TRY(norms[i] == SLOT_Q_NORM ? keep_outputs(m, b, norms[i], heads, n, err)
