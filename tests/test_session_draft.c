@@ -186,8 +186,9 @@ static void what_is_proposed(void **state) {
 
 /* Makes proposals until the measurements have settled; returns the number of proposals in the next 100
  * passes. each: the time of one more row as a share of a pass of one; right: one of this many proposals is
- * rejected; each_before: seconds to make a proposal, where a pass of one row takes 0.01. */
-static int64_t settled(double each, int right, double each_before) {
+ * rejected; each_before: seconds to make a proposal, where a pass of one row takes 0.01; again: right ones
+ * before a wrong one are computed again. */
+static int64_t settled(double each, int right, double each_before, bool again) {
     draft d;
     draft_cost cost = {0};
     int64_t made = 0;
@@ -197,7 +198,8 @@ static int64_t settled(double each, int right, double each_before) {
         int64_t n_right = 0;
         d.n = 8;
         d.n_same = 3;
-        draft_choose(&d, &cost, 0, &(draft_pass){.n_row = 1, .n_token = 1, .each = each_before});
+        draft_choose(&d, &cost, 0,
+                     &(draft_pass){.n_row = 1, .n_token = 1, .each = each_before, .again = again});
         draft_cost_note(&cost, 1 + d.n, 0.01 * (1 + each * (double)d.n));
         while (n_right < d.n && ++turn % right)
             n_right++;
@@ -209,12 +211,14 @@ static int64_t settled(double each, int right, double each_before) {
 
 static void what_does_not_pay(void **state) {
     (void)state;
-    assert_true(settled(0.01, 100, 0) > 600);     /* rows cost nothing, and are right */
-    assert_true(settled(0.5, 100, 0) > 300);      /* right often enough */
-    assert_true(settled(1.0, 2, 0) < 40);         /* a row costs as much as it may give */
-    assert_true(settled(0.3, 1, 0) < 40);         /* never right */
-    assert_true(settled(0.01, 100, 0.001) > 600); /* a draft model of a tenth */
-    assert_true(settled(0.01, 100, 0.011) < 40);  /* one that is as slow itself */
+    assert_true(settled(0.01, 100, 0, false) > 600);     /* rows cost nothing, and are right */
+    assert_true(settled(0.5, 100, 0, false) > 300);      /* right often enough */
+    assert_true(settled(1.0, 2, 0, false) < 40);         /* a row costs as much as it may give */
+    assert_true(settled(0.3, 1, 0, false) < 40);         /* never right */
+    assert_true(settled(0.01, 100, 0.001, false) > 600); /* a draft model of a tenth */
+    assert_true(settled(0.01, 100, 0.011, false) < 40);  /* one that is as slow itself */
+    const int64_t once = settled(0.2, 8, 0, false), again = settled(0.2, 8, 0, true);
+    assert_true(0 < again && again < once);
 }
 
 /* A session's answer with and without proposals. how NULL: no draft model. */

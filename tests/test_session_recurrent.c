@@ -176,6 +176,33 @@ static void from_a_checkpoint(void **state) {
     }
 }
 
+/* Rows of an answer, here computed again together, leave the prompt's checkpoint. */
+static void answers_leave_no_checkpoint(void **state) {
+    (void)state;
+    int32_t tokens[192];
+    logits_tokens(tokens, 192, N_VOCAB, 5);
+    for (size_t m = 0; m < n_model(); m += EACH) {
+        nib_engine_options o = engine_usual();
+        nib_error err = {0};
+        o.n_ctx = 192;
+        o.n_session = 2;
+        nib_engine *e = engine_must_open(models[m], &o, NULL);
+        nib_session *s = session_must_open(e), *other = session_must_open(e);
+        assert_int_equal(session_must_compute(s, tokens, 100), 100);
+        driver *d = &s->driver;
+        memcpy(s->slot.of.tokens, tokens, sizeof tokens);
+        s->slot.of.n_token = 140;
+        driver_begin(d);
+        driver_add(d, &s->slot, INT64_MAX);
+        if (driver_run(d, &(pass){.logits = d->logits}, &err))
+            fail_msg("%s", err.message);
+        assert_int_equal(session_must_compute(other, tokens, 80), 16);
+        nib_session_close(other);
+        nib_session_close(s);
+        nib_engine_close(e);
+    }
+}
+
 /* ---- batches ---- */
 
 enum { N_REQUEST = 9 };
@@ -294,9 +321,17 @@ static void proposals_are_dropped(void **state) {
     }
 }
 
-/* A conversation in a session that proposes tokens goes on as in one that does not. */
+static bool goes_on(void *user, int32_t token) {
+    int *left = user;
+    (void)token;
+    return --*left > 0;
+}
+
+/* A conversation in a session that proposes tokens goes on as in one that does not. Rows whose last pass had
+ * rejected tokens are computed again only when it goes on. */
 static void a_conversation_goes_on(void **state) {
     (void)state;
+    int n_left = 0;
     static const nib_logit_bias likely[] = {{40, 6}, {47, 6}, {54, 6}};
     nib_error err = {0};
     for (size_t m = 0; m < n_model(); m += EACH) {
@@ -319,23 +354,28 @@ static void a_conversation_goes_on(void **state) {
             for (size_t i = 0; i < 2; i++) {
                 nib_generate_options g;
                 nib_result r;
+                int left = 10 + turn; /* the owner ends the answer, also where more is proposed */
                 nib_generate_options_init(&g);
                 g.prompt = text[i];
                 g.n_prompt = n;
                 g.n_predict = 20 + turn;
                 g.ignore_eos = true;
+                g.on_token = goes_on;
+                g.user = &left;
                 g.bias = likely;
                 g.n_bias = NUM_COUNT(likely);
                 g.sampling.seed = (uint64_t)turn;
                 g.sampling.temperature = turn % 2 ? 0.5F : 0;
                 if (nib_generate(in[i], &g, &r, &err))
                     fail_msg("%s", err.message);
-                assert_int_equal(r.n_token, 20 + turn);
+                assert_int_equal(r.n_token, 10 + turn);
                 memcpy(text[i] + n, r.tokens, r.n_token * sizeof *r.tokens);
                 n_proposed += i * r.draft_n;
+                n_left += in[i]->slot.of.n < in[i]->slot.of.n_token;
+                assert_int_equal(nib_session_length(in[i]), in[i]->slot.of.n_token);
                 nib_result_clear(&r);
             }
-            n += (size_t)(20 + turn);
+            n += (size_t)(10 + turn);
             assert_memory_equal(text[0], text[1], n * sizeof **text);
         }
         assert_true(n_proposed > 0);
@@ -343,6 +383,7 @@ static void a_conversation_goes_on(void **state) {
         nib_session_close(in[1]);
         nib_engine_close(e);
     }
+    assert_true(n_left > 0);
 }
 
 static void a_draft_model_is_refused(void **state) {
@@ -421,6 +462,7 @@ int main(void) {
         cmocka_unit_test(grown_and_cut_back),
         cmocka_unit_test(after_a_cancelled_pass),
         cmocka_unit_test(from_a_checkpoint),
+        cmocka_unit_test(answers_leave_no_checkpoint),
         cmocka_unit_test(answers_together),
         cmocka_unit_test(proposals_are_dropped),
         cmocka_unit_test(a_conversation_goes_on),

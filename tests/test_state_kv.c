@@ -103,7 +103,7 @@ static void write_positions(sequence *s, int64_t first, int64_t end) {
     const kernel_table *k = kernels_table_for("ref");
     float row[64];
     nib_status status;
-    while ((status = kv_table_reach(&s->kv, first, end, end, NULL)) == NIB_E_DEVICE)
+    while ((status = kv_table_reach(&s->kv, first, end, end, false, NULL)) == NIB_E_DEVICE)
         continue; /* a copy that fails on purpose */
     assert_int_equal(status, NIB_OK);
     lazy_device_run();
@@ -282,7 +282,7 @@ static void a_prefix_takes_memory_once(void **state) {
 
 /* As write_positions, without the keys and values. */
 static void reach_positions(sequence *s, int64_t first, int64_t end) {
-    assert_int_equal(kv_table_reach(&s->kv, first, end, end, NULL), NIB_OK);
+    assert_int_equal(kv_table_reach(&s->kv, first, end, end, false, NULL), NIB_OK);
     kv_table_learn(&s->kv, s->tokens, first, end);
     s->n = end;
 }

@@ -159,7 +159,7 @@ static void write_rows(const setting *s, const sequence *q, int layer, int64_t f
 /* A pass of some tables: layer by layer, in pieces of at most KV_ROWS rows. */
 static void run_pass(setting *s, sequence *const *in, int n) {
     for (int i = 0; i < n; i++)
-        assert_int_equal(kv_table_reach(&in[i]->kv, in[i]->n, in[i]->end, in[i]->end, NULL), NIB_OK);
+        assert_int_equal(kv_table_reach(&in[i]->kv, in[i]->n, in[i]->end, in[i]->end, false, NULL), NIB_OK);
     for (int i = 0; i < n; i++)
         assert_int_equal(kv_table_fill(&in[i]->kv, in[i]->end, NULL), NIB_OK);
     const bool fails = draw(s, 12) == 0;
@@ -275,7 +275,7 @@ static void any_order(void **state) {
 
 static void reach(setting *s, sequence *q, int64_t end) {
     (void)s;
-    assert_int_equal(kv_table_reach(&q->kv, q->n, end, end, NULL), NIB_OK);
+    assert_int_equal(kv_table_reach(&q->kv, q->n, end, end, false, NULL), NIB_OK);
     assert_int_equal(kv_table_fill(&q->kv, end, NULL), NIB_OK);
     kv_table_settle(&q->kv);
     kv_table_learn(&q->kv, q->tokens, q->n, end);

@@ -166,7 +166,7 @@ static nib_status reach(const pass *p, nib_error *err) {
     for (int i = 0; i < p->n_segment; i++) {
         const segment *s = &p->segments[i];
         const int64_t end = s->position + s->n_row;
-        NIB_TRY(kv_call_reach(s->kv, s->position, end, NUM_MIN(s->length, end), err));
+        NIB_TRY(kv_call_reach(s->kv, s->position, end, NUM_MIN(s->length, end), s->generated, err));
     }
     for (int i = 0; i < p->n_segment; i++)
         NIB_TRY(kv_call_fill(p->segments[i].kv, p->segments[i].position + p->segments[i].n_row, err));

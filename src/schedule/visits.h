@@ -37,8 +37,9 @@ typedef struct segment {
     int64_t position;      /* of its first row in the sequence */
     int64_t length;        /* known length of the whole sequence; rotary frequencies may depend on it */
     int64_t n_row;
-    bool generated;   /* its rows are generated or proposed tokens, not prompt rows (backend.by_role) */
-    int64_t head_row; /* logits for its rows [head_row, n_row); n_row: none */
+    bool generated;          /* its rows are generated or proposed tokens, not prompt rows (backend.by_role,
+                                kv_table_reach) */
+    int64_t head_row;        /* logits for its rows [head_row, n_row); n_row: none */
     int64_t row, head_first; /* set by segments_number: its first row in the pass, rows [row, row + n_row),
                                and the first one among the pass's rows with logits */
 } segment;

@@ -94,6 +94,19 @@ static double chance(const draft *d) {
     return (d->right[k] + PRIOR_RIGHT) / (d->right[k] + d->wrong[k] + PRIOR_RIGHT + PRIOR_WRONG);
 }
 
+/* Expected seconds of the rows that the next pass computes again, if each of k proposals is right with a
+ * chance of `right`: as many rows as there are right ones before a wrong one. A row takes its share of the k
+ * rows' own time. */
+static double again_seconds(const draft_cost *c, const draft_pass *p, int64_t k, double right) {
+    const double row = (draft_cost_of(c, p->n_row + k) - draft_cost_of(c, p->n_row)) / (double)k;
+    double rows = 0, before = 1;
+    for (int64_t i = 1; i < k; i++) {
+        before *= right;
+        rows += (double)i * before * (1 - right);
+    }
+    return p->again ? NUM_MAX(row, 0.0) * rows : 0;
+}
+
 static double rate_of(double n_token, double seconds, double before) {
     return seconds > 0 ? n_token / (before + seconds) : 0;
 }
@@ -107,8 +120,9 @@ double draft_choose(draft *d, const draft_cost *c, int64_t n_min, const draft_pa
     for (int64_t k = 1; k <= max; k++) {
         each *= right;
         expected += each;
-        const double rate = rate_of(p->n_token + expected, draft_cost_of(c, p->n_row + k),
-                                    p->seconds + (double)NUM_MAX(k - p->n_free, 0) * p->each);
+        const double rate =
+            rate_of(p->n_token + expected, draft_cost_of(c, p->n_row + k),
+                    p->seconds + (double)NUM_MAX(k - p->n_free, 0) * p->each + again_seconds(c, p, k, right));
         if (k <= n_min || rate > best) {
             best = NUM_MAX(best, rate);
             best_expected = expected;

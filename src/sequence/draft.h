@@ -50,6 +50,8 @@ typedef struct draft_pass {
     double seconds; /* seconds before it for other sequences' proposals */
     double each;    /* seconds that each proposal takes before it, except the first n_free ones */
     int64_t n_free;
+    bool again; /* if one is wrong, the next pass computes the right ones before it again: a recurrent state
+                   has gone back to what it was before all of them */
 } draft_pass;
 
 /* Chooses how many of the d->n to compute in such a pass, at least n_min: the number with the most tokens a

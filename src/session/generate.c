@@ -51,7 +51,7 @@ static nib_status answer(nib_session *s, nib_error *err) {
     NIB_TRY(session_set(s, o->prompt, o->n_prompt, o->on_prompt_candidates ? 0 : (int64_t)o->n_prompt, err));
     if (s->logits_valid && !at->g.done)
         driver_feed(at, NULL, s->driver.logits);
-    while (at->of.n < at->of.n_token && !at->refused) {
+    while (sequence_left(&at->of) > 0 && !at->refused) {
         NIB_TRY(compute(s, &cancel, err));
         sequence_resume(&at->of);
     }
@@ -77,7 +77,7 @@ static nib_status generate(nib_session *s, nib_error *err) {
     r->draft_right = at->draft.n_right;
     r->predicted_n = (int64_t)r->n_token;
     r->predicted_s = now - at->first;
-    engine_generation_took(s->engine, at->of.n, r);
+    engine_generation_took(s->engine, sequence_reached(&at->of), r);
     return status;
 }
 

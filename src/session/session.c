@@ -96,7 +96,7 @@ nib_status session_answer(nib_session *s, nib_status status) {
 }
 
 size_t nib_session_length(const nib_session *s) {
-    return (size_t)s->slot.of.n;
+    return (size_t)sequence_reached(&s->slot.of);
 }
 
 const float *nib_session_logits(const nib_session *s) {
@@ -190,17 +190,18 @@ static nib_status append_next(nib_session *s, int32_t token, int32_t *next, nib_
     const canceller cancel = session_canceller(s);
     sequence *of = &s->slot.of;
     NIB_TRY(sequence_check(of, &token, 1, err));
-    if (of->n < 1)
+    const int64_t n = sequence_reached(of);
+    if (n < 1)
         return nib_fail(err, NIB_E_USAGE, "expected a session that holds tokens, found none");
-    if (of->n >= of->n_ctx)
+    if (n >= of->n_ctx)
         return nib_fail(err, NIB_E_USAGE,
                         "expected space for another token, the context of %lld positions is full",
                         (long long)of->n_ctx);
     NIB_TRY(cancel_check(&cancel, err));
-    of->n_token = of->n;
+    of->n_token = n;
     sequence_add(of, token);
     sequence_resume(of);
-    s->slot.generated = of->n_token - 1;
+    s->slot.generated = NUM_MIN(s->slot.generated, n); /* rows of an answer may be computed again */
     const backend_kind *kind = s->driver.on.step->backend->kind;
     if (kind->max_best < 1 || kind->best_from > 1) {
         NIB_TRY(compute_last(s, err));

@@ -37,6 +37,7 @@ static void choose(driver *d, double each) {
         draft *to = &s->draft;
         to->n = NUM_MIN(to->n, driver_rows_left(d, s));
         p.n_row = d->now.n_row;
+        p.again = s->of.kv.second.at != NULL;
         p.each = to->kind == DRAFT_MODEL ? each : 0;
         p.n_free = to->kind == DRAFT_MODEL ? draft_model_free(d->draft_model) : 0;
         p.n_token += draft_choose(to, &d->cost, d->n_draft_min, &p);

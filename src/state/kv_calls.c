@@ -159,10 +159,11 @@ int64_t kv_call_keep(kv_table *t, int64_t n) {
 }
 
 /* A failed call has changed the table in part, and the others cannot follow. */
-nib_status kv_call_reach(kv_table *t, int64_t first, int64_t to, int64_t proposed, nib_error *err) {
+nib_status kv_call_reach(kv_table *t, int64_t first, int64_t to, int64_t proposed, bool generated,
+                         nib_error *err) {
     kv_log *log = begin(t->pool);
-    const nib_status status = kv_table_reach(t, first, to, proposed, err);
-    record(log, KV_CALL_REACH, t, first, to, 0);
+    const nib_status status = kv_table_reach(t, first, to, proposed, generated, err);
+    append(log, (kv_call){.kind = KV_CALL_REACH, .table = t->number, .arg = {first, to, generated}}, NULL);
     if (log && status != NIB_OK)
         log->lost = true;
     end(log);

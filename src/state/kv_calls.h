@@ -33,7 +33,8 @@ nib_status kv_call_open(kv_table *t, kv_pool *pool, const layout *lay, device *d
                         const kv_amount *reserved, nib_error *err);
 void kv_call_close(kv_table *t);
 int64_t kv_call_keep(kv_table *t, int64_t n);
-nib_status kv_call_reach(kv_table *t, int64_t first, int64_t end, int64_t proposed, nib_error *err);
+nib_status kv_call_reach(kv_table *t, int64_t first, int64_t end, int64_t proposed, bool generated,
+                         nib_error *err);
 nib_status kv_call_fill(kv_table *t, int64_t end, nib_error *err);
 void kv_call_settle(kv_table *t);
 int64_t kv_call_advance(kv_table *t, int64_t n);

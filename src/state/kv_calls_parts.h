@@ -12,7 +12,7 @@ typedef enum kv_call_kind {
     KV_CALL_OPEN, /* n_ctx, whether reserved, its pages and parts */
     KV_CALL_CLOSE,
     KV_CALL_KEEP,
-    KV_CALL_REACH,
+    KV_CALL_REACH, /* first, end, whether generated */
     KV_CALL_FILL,
     KV_CALL_SETTLE,
     KV_CALL_ADVANCE,

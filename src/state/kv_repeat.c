@@ -119,7 +119,8 @@ static nib_status call_table(kv_repeat *r, const kv_call *call, kv_table *t, nib
     switch (call->kind) {
     case KV_CALL_CLOSE: close_table(r, (size_t)call->table); return NIB_OK;
     case KV_CALL_KEEP: return same(call, kv_table_keep(t, a), err);
-    case KV_CALL_REACH: return holds(t, b) ? kv_table_reach(t, a, b, b, err) : damaged(err, call);
+    case KV_CALL_REACH:
+        return holds(t, b) ? kv_table_reach(t, a, b, b, call->arg[2] != 0, err) : damaged(err, call);
     case KV_CALL_FILL: return kv_table_fill(t, a, err);
     case KV_CALL_SETTLE: kv_table_settle(t); return NIB_OK;
     case KV_CALL_ADVANCE: return same(call, kv_table_advance(t, a), err);

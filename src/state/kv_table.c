@@ -339,12 +339,12 @@ static void reach_tail(kv_table *t, int64_t end) {
     t->held = NUM_MAX(t->held, end / KV_BLOCK * KV_BLOCK);
 }
 
-/* A pass of several rows leaves a checkpoint, which replaces the sequence's last one. Passes of one row leave
- * none: they belong to an answer, which is short beside what was before it, and which the next prompt may not
- * repeat. */
-static void begin_checkpoint(kv_table *t, int64_t first, int64_t end) {
+/* A pass of several rows of a prompt leaves a checkpoint, which replaces the sequence's last one. Others
+ * leave none: they belong to an answer, which is short beside what was before it, and which the next prompt
+ * may not repeat. */
+static void begin_checkpoint(kv_table *t, int64_t first, int64_t end, bool generated) {
     const int64_t at = end / KV_BLOCK * KV_BLOCK;
-    if (t->checkpoints && end - first > 1 && at > first)
+    if (t->checkpoints && !generated && end - first > 1 && at > first)
         t->saving = kv_states_take(kv_pool_states(t->pool), t->saved);
     if (!t->saving)
         return;
@@ -353,7 +353,7 @@ static void begin_checkpoint(kv_table *t, int64_t first, int64_t end) {
 }
 
 /* Decides what a pass stores of its state on the way. */
-static void begin_saving(kv_table *t, int64_t first, int64_t end, int64_t proposed) {
+static void begin_saving(kv_table *t, int64_t first, int64_t end, int64_t proposed, bool generated) {
     if (t->saving) /* the last pass has failed */
         kv_states_put(kv_pool_states(t->pool), t->saving, 0);
     t->saving = NULL;
@@ -361,20 +361,21 @@ static void begin_saving(kv_table *t, int64_t first, int64_t end, int64_t propos
     t->save_at = 0;
     t->end = end;
     if (proposed >= end)
-        begin_checkpoint(t, first, end);
+        begin_checkpoint(t, first, end, generated);
     else if (t->second.at) {
         t->save_to = t->second.at;
         t->save_at = proposed;
     }
 }
 
-nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, int64_t proposed, nib_error *err) {
+nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, int64_t proposed, bool generated,
+                          nib_error *err) {
     const kv_formats formats = kv_pool_paging(t->pool)->formats;
     const int64_t n_page = kv_table_pages(formats, end), from = first / KV_BLOCK;
     if (first >= end)
         return NIB_OK;
     t->n_in_state = -1;
-    begin_saving(t, first, end, proposed);
+    begin_saving(t, first, end, proposed, generated);
     kv_slide_drop(t, first);
     if (from < t->n_page)
         NIB_TRY(make_own(t, from, first % KV_BLOCK, err));

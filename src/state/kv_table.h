@@ -91,10 +91,11 @@ void kv_table_close(kv_table *t); /* zeroed is fine */
  * windows, where these exist. Pages after them are dropped. */
 int64_t kv_table_keep(kv_table *t, int64_t n);
 /* Prepares positions [first, end) for writing, before a pass: allocates pages and copies shared ones; end <=
- * n_ctx. Those from `proposed` on may be dropped after it; `end`: none. kv_table_fill follows, after all
- * tables of the pass, and after the pass kv_table_settle. The recurrent state is unknown until
- * kv_table_advance. Returns the errors of copying. */
-nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, int64_t proposed, nib_error *err);
+ * n_ctx. Those from `proposed` on may be dropped after it; `end`: none. generated: they are of an answer, so
+ * the pass leaves no checkpoint. kv_table_fill follows, after all tables of the pass, and after the pass
+ * kv_table_settle. The recurrent state is unknown until kv_table_advance. Returns the errors of copying. */
+nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, int64_t proposed, bool generated,
+                          nib_error *err);
 nib_status kv_table_fill(kv_table *t, int64_t end, nib_error *err);
 /* Between these two: how many rows of a layer with a window an op may store, in a pass that begins at
  * position `first`, before it attends to them. */
