@@ -13,6 +13,15 @@ tokens() { answer "$@" && grep -o '"tokens":\[[^]]*\]' "$tmp/json"; }
 same() { [ -n "$1" ] && [ "$1" = "$2" ]; }
 proposes() { grep -qE '"draft_n":[1-9]' "$tmp/json"; }
 
+# The RAM cap in the report, and a part of the memory that is the head's.
+reports() {
+    python3 -c '
+import json, sys
+m = json.load(open(sys.argv[1]))["memory"]
+sys.exit(not (m["tiers"]["ram"]["cap"] == int(sys.argv[2]) >= m["tiers"]["ram"]["planned"] and m["draft"]["weights"] > 0))' \
+        "$tmp/json" "$1"
+}
+
 for family in glm4_moe deepseek_v3 glm4_moe_lite qwen3_5 qwen3_5_moe qwen3_next mimo_v2_flash exaone_moe ernie4_5_moe; do
     model=$tmp/$family
     python3 "$here/support/add-ahead.py" "$arch/$family" "$model" || exit 1
@@ -20,6 +29,7 @@ for family in glm4_moe deepseek_v3 glm4_moe_lite qwen3_5 qwen3_5_moe qwen3_next 
     check "$family: the head changes no token" same "$want" "$(tokens "$model" --draft-model mtp --draft-min 3)"
     check "$family: it proposes some" proposes
     check "$family: nor under a cap" same "$want" "$(tokens "$model" --draft mtp --ram 40M --draft-min 2)"
+    check "$family: which is the one that is reported" reports $((40 << 20))
     is_sanitized || check "$family: the peak stays under it" python3 -c '
 import json, sys
 sys.exit(not json.load(open(sys.argv[1]))["memory"]["rss_peak"] <= 40 << 20)' "$tmp/json"
@@ -34,6 +44,10 @@ code=0
 tokens "$tmp/exaone_moe" --draft-model mtp >/dev/null || code=$?
 check "a head with another layer is refused" test $code = 2
 check "and why" grep -q "mtp_layer_types: expected full_attention" "$tmp/err"
+
+"$nibble" run "$tmp/glm4_moe" --tokens $ids -n 8 --draft-model mtp --ram 40M -v >/dev/null 2>"$tmp/err"
+check "text names the given cap" grep -q "budget  *40.0 MiB" "$tmp/err"
+check "and the head's memory" grep -q "draft model  *[0-9]" "$tmp/err"
 
 # the same model with a tokenizer of bytes
 mkdir "$tmp/bytes"
@@ -67,6 +81,20 @@ check "plan says what it takes" sh -c '"$1" plan "$2" | grep -q -- "--draft-mode
 check "several devices go on without it" same "$(tokens "$tmp/glm4_moe")" \
     "$(tokens "$tmp/glm4_moe" --draft-model mtp --devices cpu,cpu)"
 check "and say so" grep -q "no head predicts later tokens" "$tmp/err"
+
+"$nibble" serve "$tmp/glm4_moe" --port 0 -c 120 --ram 200M --draft-model mtp >"$tmp/address" 2>"$tmp/err" &
+server=$!
+for _ in $(seq 100); do
+    grep -q http "$tmp/address" && break
+    sleep 0.1
+done
+python3 - "$(grep -o 'http[^ ]*' "$tmp/address" | head -n 1)" >"$tmp/json" <<'END'
+import sys, urllib.request
+print('{"memory":%s}' % urllib.request.urlopen(sys.argv[1] + "/memory").read().decode())
+END
+check "a server reports the given cap as well" reports $((200 << 20))
+kill $server
+wait $server
 
 # On a fake GPU (tests/support/fakecuda.c) both share the cap, which is the one that is reported.
 library=$(cd "$(dirname "$nibble")" && pwd)/tests/libfakecuda.so

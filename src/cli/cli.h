@@ -7,6 +7,7 @@
 #define NIB_CLI_CLI_H
 
 #include "nib.h"
+#include "server/memory.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -209,11 +210,9 @@ json_t *cli_tokens_json(const int32_t *tokens, size_t n_token);
 /* ---- memory.c, placement.c ---- */
 json_t *cli_prediction_json(const nib_prediction *p);
 const char *cli_prediction_source(const nib_prediction *p); /* "runs", "profile" or "guess" */
-/* As memory_json, with the memory of a draft model under the same caps; draft NULL: none. beside: its RAM
- * that came off the engine's cap. */
-json_t *cli_memory_json(const nib_engine *engine, const nib_engine *draft, uint64_t beside);
-void cli_print_memory(const cli_args *args, const nib_engine *engine, FILE *out);
-void cli_print_used_memory(const cli_args *args, const nib_memory *used, FILE *out);
+void cli_print_memory(const cli_args *args, memory_use of, FILE *out);
+/* The same of an engine that is closed; draft: bytes of a draft model. */
+void cli_print_used_memory(const cli_args *args, const nib_memory *used, uint64_t draft, FILE *out);
 json_t *cli_traffic_json(nib_engine *engine); /* bytes read from disk, planned and actual */
 void cli_print_traffic(const cli_args *args, nib_engine *engine, FILE *out);
 json_t *cli_placement_json(const nib_engine *engine);

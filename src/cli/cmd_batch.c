@@ -340,7 +340,7 @@ static void add_engine(batch_run *b, nib_engine *engine, json_t *summary) {
     b->flow.n_sequence = b->serve.n_sequence;
     json_object_set_new(summary, "schedule", workload_schedule(&b->flow));
     json_object_set_new(summary, "lanes", bench_lanes_end(&b->lanes, engine));
-    json_object_set_new(summary, "memory", cli_memory_json(engine, b->serve.draft, b->serve.draft_bytes));
+    json_object_set_new(summary, "memory", memory_json(serve_memory(&b->serve, engine)));
 }
 
 /* Says what a run has done. Returns its document, or NULL. engine NULL: none is open. */
@@ -349,7 +349,7 @@ static json_t *sum_up(batch_run *b, nib_engine *engine, bool whole) {
     b->summed = true;
     say_summary(b, seconds, whole);
     if (b->args->verbose && engine)
-        cli_print_memory(b->args, engine, stderr);
+        cli_print_memory(b->args, serve_memory(&b->serve, engine), stderr);
     json_t *summary = b->args->json ? summary_json(b, seconds) : NULL;
     if (summary && engine)
         add_engine(b, engine, summary);

@@ -9,7 +9,6 @@
 #include "base/num.h"
 #include "base/status.h"
 #include "base/thread.h"
-#include "server/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -212,10 +211,10 @@ static json_t *rows_json(const bench_job *job, const bench_row *rows, int n_row)
     for (int i = 0; i < n_row; i++)
         if (rows[i].n_repeat)
             json_array_append_new(list, row_json(&rows[i], job->args));
-    return json_pack("{s:o, s:o, s:o, s:i, s:o, s:o}", "rows", list, "read_gb_s",
-                     bench_rate_json(job->read.best / 1e9), "read_gb_s_median",
-                     bench_rate_json(job->read.median / 1e9), "threads", job->n_thread, "memory",
-                     memory_json(job->engine), "traffic", cli_traffic_json(job->engine));
+    return json_pack(
+        "{s:o, s:o, s:o, s:i, s:o, s:o}", "rows", list, "read_gb_s", bench_rate_json(job->read.best / 1e9),
+        "read_gb_s_median", bench_rate_json(job->read.median / 1e9), "threads", job->n_thread, "memory",
+        memory_json((memory_use){.engine = job->engine}), "traffic", cli_traffic_json(job->engine));
 }
 
 static int report(const bench_job *job, const bench_row *rows, int n_row) {
@@ -240,7 +239,7 @@ static int report(const bench_job *job, const bench_row *rows, int n_row) {
                job->read.best / 1e9, job->n_thread, job->read.median / 1e9);
     if (nib_engine_kernels(job->engine))
         printf("kernels by the map %s\n", nib_engine_kernels(job->engine));
-    cli_print_memory(job->args, job->engine, stdout);
+    cli_print_memory(job->args, (memory_use){.engine = job->engine}, stdout);
     cli_print_traffic(job->args, job->engine, stdout);
     return 0;
 }

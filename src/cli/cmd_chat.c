@@ -125,6 +125,7 @@ static int begin(chat *c) {
 
 static int hold(chat *c) {
     const nib_model_info *info = nib_engine_info(c->engine);
+    const memory_use use = {c->engine, c->draft, c->args->beside};
     const input_options from = {c->terminal, c->terminal && cli_colour(stderr), !c->args->no_history};
     int code = begin(c);
     if (code)
@@ -140,13 +141,13 @@ static int hold(chat *c) {
         code = in ? converse(c, in) : cli_no_memory();
     input_close(in);
     if (!code && c->args->json)
-        code = cli_write_json(json_pack("{s:O, s:o}", "messages", c->conversation.messages, "memory",
-                                        cli_memory_json(c->engine, c->draft, c->args->beside)),
-                              c->args);
+        code = cli_write_json(
+            json_pack("{s:O, s:o}", "messages", c->conversation.messages, "memory", memory_json(use)),
+            c->args);
     if (code)
         cli_made(json_pack("{s:O}", "messages", c->conversation.messages));
     if (c->args->verbose && !c->args->json)
-        cli_print_memory(c->args, c->engine, stderr);
+        cli_print_memory(c->args, use, stderr);
     return code;
 }
 

@@ -2,7 +2,6 @@
  * by llama.cpp's tools, so that results are comparable. */
 #include "cli/cli.h"
 #include "nib_tools.h"
-#include "server/memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -35,11 +34,11 @@ static double token_rate(double n_token, double seconds) {
 }
 
 static json_t *perplexity_json(const evaluation *e, const nib_perplexity *p, int64_t n_ctx) {
-    json_t *document =
-        json_pack("{s:o, s:o, s:I, s:I, s:{s:f, s:f}, s:o}", "ppl", real_or_null(p->ppl), "ppl_stderr",
-                  real_or_null(p->stderr_ppl), "chunks", (json_int_t)p->n_done, "tokens",
-                  (json_int_t)p->n_scored, "timings", "seconds", p->seconds, "tok_s",
-                  token_rate((double)(p->n_done * n_ctx), p->seconds), "memory", memory_json(e->engine));
+    json_t *document = json_pack("{s:o, s:o, s:I, s:I, s:{s:f, s:f}, s:o}", "ppl", real_or_null(p->ppl),
+                                 "ppl_stderr", real_or_null(p->stderr_ppl), "chunks", (json_int_t)p->n_done,
+                                 "tokens", (json_int_t)p->n_scored, "timings", "seconds", p->seconds, "tok_s",
+                                 token_rate((double)(p->n_done * n_ctx), p->seconds), "memory",
+                                 memory_json((memory_use){.engine = e->engine}));
     if (p->compared)
         json_object_set_new(document, "kld",
                             json_pack("{s:f, s:f, s:f, s:f, s:f}", "kld", p->kld, "kld_stderr", p->stderr_kld,
@@ -106,7 +105,8 @@ static double percent_right(const nib_hellaswag *h) {
 static json_t *hellaswag_json(const evaluation *e, const nib_hellaswag *h) {
     return json_pack("{s:o, s:I, s:{s:f, s:f}, s:o}", "hellaswag", real_or_null(percent_right(h)), "tasks",
                      (json_int_t)h->n_done, "timings", "seconds", h->seconds, "tok_s",
-                     token_rate((double)h->n_token, h->seconds), "memory", memory_json(e->engine));
+                     token_rate((double)h->n_token, h->seconds), "memory",
+                     memory_json((memory_use){.engine = e->engine}));
 }
 
 static int hellaswag(evaluation *e) {

@@ -2,7 +2,6 @@
 #include "cli/cli.h"
 
 #include "nib_tools.h"
-#include "server/memory.h"
 
 #include <stdlib.h>
 
@@ -37,7 +36,7 @@ static int run(cli_args *args) {
     if (!code && args->json)
         code = cli_write_json(json_pack("{s:s, s:[I, I], s:o}", "file", args->output, "shape",
                                         (json_int_t)n_token, (json_int_t)nib_engine_info(engine)->n_vocab,
-                                        "memory", memory_json(engine)),
+                                        "memory", memory_json((memory_use){.engine = engine})),
                               args);
     nib_engine_close(engine);
     free(tokens);

@@ -155,12 +155,13 @@ static const char *finish_reason(const run_job *job) {
 
 static json_t *result_json(const run_job *job) {
     const nib_result *r = &job->result;
-    return json_pack(
-        "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "text", jsonx_string(r->text ? r->text : "", r->n_byte),
-        "tokens", cli_tokens_json(r->tokens, r->n_token), "finish_reason", finish_reason(job), "timings",
-        timings_json(r), "memory", cli_memory_json(job->engine, job->draft, job->args->beside), "traffic",
-        cli_traffic_json(job->engine), "placement", cli_placement_json(job->engine), "predicted",
-        job->expected.tok_s > 0 ? cli_prediction_json(&job->expected) : json_null());
+    const memory_use use = {job->engine, job->draft, job->args->beside};
+    return json_pack("{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "text",
+                     jsonx_string(r->text ? r->text : "", r->n_byte), "tokens",
+                     cli_tokens_json(r->tokens, r->n_token), "finish_reason", finish_reason(job), "timings",
+                     timings_json(r), "memory", memory_json(use), "traffic", cli_traffic_json(job->engine),
+                     "placement", cli_placement_json(job->engine), "predicted",
+                     job->expected.tok_s > 0 ? cli_prediction_json(&job->expected) : json_null());
 }
 
 static int report(run_job *job) {
@@ -178,7 +179,7 @@ static int report(run_job *job) {
         print_expected(job);
         if (nib_engine_kernels(job->engine))
             cli_note(job->args, "kernels      by the map %s", nib_engine_kernels(job->engine));
-        cli_print_memory(job->args, job->engine, stderr);
+        cli_print_memory(job->args, (memory_use){job->engine, job->draft, job->args->beside}, stderr);
         cli_print_traffic(job->args, job->engine, stderr);
     }
     return 0;

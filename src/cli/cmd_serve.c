@@ -122,7 +122,7 @@ static int serve(serve_job *job, nib_engine *engine) {
         server_run(job->server, &host);
     const nib_engine *last = server_engine(job->server);
     if (!code && job->args->verbose && last)
-        cli_print_memory(job->args, last, stderr);
+        cli_print_memory(job->args, serve_memory(job, last), stderr);
     return code;
 }
 

@@ -3,7 +3,6 @@
 
 #include "base/num.h"
 #include "cli/terminal/terminal.h"
-#include "server/memory.h"
 
 #include <string.h>
 
@@ -19,28 +18,6 @@ json_t *cli_prediction_json(const nib_prediction *p) {
         (json_int_t)p->ram_bytes, "disk", (json_int_t)p->disk_bytes, "link", (json_int_t)p->link_bytes,
         "vram", (json_int_t)p->vram_bytes, "seconds_per_token", "disk", p->disk_s, "compute", p->compute_s,
         "gpu", p->gpu_s, "link", p->link_s, "binds", p->binds, "guessed", p->guessed);
-}
-
-static void add_bytes(json_t *tier, const char *key, uint64_t more) {
-    json_t *value = json_object_get(tier, key);
-    if (json_is_integer(value))
-        json_integer_set(value, json_integer_value(value) + (json_int_t)more);
-}
-
-json_t *cli_memory_json(const nib_engine *engine, const nib_engine *draft, uint64_t beside) {
-    json_t *all = memory_json(engine), *tiers = json_object_get(all, "tiers");
-    json_t *ram = json_object_get(tiers, memory_tier_names[NIB_TIER_RAM]),
-           *vram = json_object_get(tiers, memory_tier_names[NIB_TIER_VRAM]);
-    nib_memory of;
-    if (!draft)
-        return all;
-    nib_engine_memory(draft, &of);
-    add_bytes(ram, "cap", beside);
-    add_bytes(ram, "planned", beside);
-    add_bytes(vram, "cap", of.tier[NIB_TIER_VRAM].planned);
-    add_bytes(vram, "planned", of.tier[NIB_TIER_VRAM].planned);
-    add_bytes(vram, "peak", of.tier[NIB_TIER_VRAM].peak);
-    return all;
 }
 
 /* Prints "weights 45.8 MiB  kv 720.0 KiB", wrapped at the terminal's width. */
@@ -81,13 +58,18 @@ static void print_vram(const terminal *s, const nib_memory *mem) {
                       taken <= cap ? "kept" : "EXCEEDED");
 }
 
-void cli_print_memory(const cli_args *args, const nib_engine *engine, FILE *out) {
-    nib_memory mem;
-    nib_engine_memory(engine, &mem);
-    cli_print_used_memory(args, &mem, out);
+void cli_print_memory(const cli_args *args, memory_use of, FILE *out) {
+    nib_memory mem, of_draft;
+    uint64_t draft = 0;
+    memory_read(of, &mem);
+    if (of.draft)
+        nib_engine_memory(of.draft, &of_draft);
+    for (int o = 0; o < NIB_N_OWNER && of.draft; o++)
+        draft += o == NIB_OWNER_RUNTIME ? 0 : of_draft.owner[o];
+    cli_print_used_memory(args, &mem, draft, out);
 }
 
-void cli_print_used_memory(const cli_args *args, const nib_memory *used, FILE *out) {
+void cli_print_used_memory(const cli_args *args, const nib_memory *used, uint64_t draft, FILE *out) {
     const nib_memory mem = *used;
     char bar[TERMINAL_BAR], size[32];
     terminal s = terminal_open(args, out);
@@ -96,6 +78,8 @@ void cli_print_used_memory(const cli_args *args, const nib_memory *used, FILE *o
     int columns = NUM_MIN(s.width - 31, 32);
     bool kept = mem.rss_peak <= cap;
     print_owners(&s, &mem);
+    if (draft > 0)
+        terminal_line(&s, "  draft model    %10s  beside them", num_format_size(draft, size));
     terminal_line(
         &s, "  planned peak   %10s  %s", num_format_size(planned, size),
         terminal_bar(&s, bar, columns, (double)planned / (double)NUM_MAX(whole, 1), TERMINAL_GREEN));

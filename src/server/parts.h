@@ -59,7 +59,8 @@ struct server {
     served *newest; /* guarded: loaded last; NULL: it was unloaded */
     load load;
     int n_sequence;
-    nib_engine *draft; /* the first model's draft model; NULL: none */
+    nib_engine *draft;    /* the first model's draft model; NULL: none */
+    uint64_t draft_bytes; /* that it could still make resident when the first model was opened */
     atomic_bool ready, ending;
     atomic_int n_exchange; /* exchanges whose request is complete */
     pthread_mutex_t lock;

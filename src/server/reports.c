@@ -89,15 +89,17 @@ static json_t *models_memory(const server *s) {
     json_t *all = json_object();
     for (size_t i = 0; i < s->n_model; i++) {
         nib_memory mem;
-        json_t *owners = json_object();
         if (s->models[i].engine)
             nib_engine_memory(s->models[i].engine, &mem);
-        for (int o = 0; o < NIB_N_OWNER && s->models[i].engine; o++)
-            if (o != NIB_OWNER_RUNTIME)
-                json_object_set_new(owners, memory_owner_names[o], json_integer((json_int_t)mem.owner[o]));
-        json_object_set_new(all, s->models[i].name, owners);
+        json_object_set_new(all, s->models[i].name,
+                            s->models[i].engine ? memory_owners(&mem) : json_object());
     }
     return all;
+}
+
+/* The draft model is the first model's, the only one then. */
+static memory_use use_of(const server *s, const served *m) {
+    return (memory_use){.engine = m->engine, .draft = s->draft, .beside = s->draft_bytes};
 }
 
 /* Reports the memory of the process as the most recently opened engine accounts for it: the other models and
@@ -107,7 +109,7 @@ void report_memory(exchange *x) {
     const json_int_t cap = (json_int_t)s->options.request_bytes;
     pthread_mutex_lock(&s->lock);
     const served *m = model_loaded(s);
-    json_t *memory = m ? memory_json(m->engine) : json_object(), *models = models_memory(s);
+    json_t *memory = m ? memory_json(use_of(s, m)) : json_object(), *models = models_memory(s);
     pthread_mutex_unlock(&s->lock);
     json_t *ram = json_object_get(json_object_get(memory, "tiers"), "ram");
     if (ram && s->options.ram_cap != NIB_AUTO) {
@@ -297,8 +299,8 @@ void report_metrics(exchange *x) {
     const nib_batch_counts batches = count_batches(s);
     const served *m = model_loaded(s);
     if (m) {
-        nib_engine_memory(m->engine, &mem);
-        memory = memory_json(m->engine);
+        memory_read(use_of(s, m), &mem);
+        memory = memory_json(use_of(s, m));
     }
     for (size_t i = 0; i < s->n_model; i++)
         n_loaded += s->models[i].engine != NULL;

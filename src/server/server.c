@@ -206,8 +206,9 @@ static void step_all(server *s) {
     }
 }
 
-void server_draft(server *s, nib_engine *draft) {
+void server_draft(server *s, nib_engine *draft, uint64_t n_byte) {
     s->draft = draft;
+    s->draft_bytes = n_byte;
 }
 
 nib_status server_begin(server *s, nib_engine *engine, int n_sequence, nib_error *err) {

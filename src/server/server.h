@@ -102,9 +102,9 @@ typedef struct server_host {
     void *user;
 } server_host;
 
-/* Sets the draft model for the first model's answers (nib_batch_options.draft). Before server_begin; the
- * caller closes it after the server. */
-void server_draft(server *s, nib_engine *draft);
+/* Sets the draft model for the first model's answers (nib_batch_options.draft); n_byte: the RAM that it may
+ * still make resident, for reports. Before server_begin; the caller closes it after the server. */
+void server_draft(server *s, nib_engine *draft, uint64_t n_byte);
 /* Begins to accept requests; n_sequence of them are computed together. To be called once. engine: the first
  * model's, which the server owns from now on, also after an error; NULL: it is loaded on request, too. */
 nib_status server_begin(server *s, nib_engine *engine, int n_sequence, nib_error *err);

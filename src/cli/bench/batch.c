@@ -11,7 +11,6 @@
 #include "base/thread.h"
 #include "nib_batch.h"
 #include "nib_tools.h"
-#include "server/memory.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -218,10 +217,10 @@ static json_t *rows_json(const batch_bench *b) {
     for (int i = 0; i < b->n_width; i++)
         if (b->rows[i].n_repeat)
             json_array_append_new(list, row_json(b, &b->rows[i]));
-    return json_pack("{s:o, s:o, s:o, s:i, s:o}", "rows", list, "read_gb_s",
-                     bench_rate_json(b->read.best / 1e9), "read_gb_s_median",
-                     bench_rate_json(b->read.median / 1e9), "threads", b->n_thread, "memory",
-                     b->memory_json ? json_incref(b->memory_json) : memory_json(b->engine));
+    return json_pack(
+        "{s:o, s:o, s:o, s:i, s:o}", "rows", list, "read_gb_s", bench_rate_json(b->read.best / 1e9),
+        "read_gb_s_median", bench_rate_json(b->read.median / 1e9), "threads", b->n_thread, "memory",
+        b->memory_json ? json_incref(b->memory_json) : memory_json((memory_use){.engine = b->engine}));
 }
 
 static int report(const batch_bench *b) {
@@ -243,7 +242,7 @@ static int report(const batch_bench *b) {
         if (b->rows[i].many)
             said = printf("%d sequences and more: with the kernels for many sequences\n", b->many_from);
     if (b->memory_json)
-        cli_print_used_memory(b->args, &b->memory, stdout);
+        cli_print_used_memory(b->args, &b->memory, 0, stdout);
     return 0;
 }
 
@@ -295,7 +294,7 @@ static int measure(batch_bench *b, bool many) {
     cli_progress_line(b->args, "");
     if (!b->memory_json) {
         nib_engine_memory(b->engine, &b->memory);
-        b->memory_json = memory_json(b->engine);
+        b->memory_json = memory_json((memory_use){.engine = b->engine});
     }
     return 0;
 }

@@ -81,6 +81,8 @@ int serve_open_draft(serve_job *job);
 /* Opens the model that is loaded at the start. *out NULL: there is none. The caller closes it. Returns an
  * exit code. */
 int serve_open_first(serve_job *job, nib_engine **out);
+/* An open engine's memory under the command's caps, which requests and a draft model share. */
+memory_use serve_memory(const serve_job *job, const nib_engine *engine);
 /* server_options.open; user: the job. The server calls it on one thread at a time. */
 nib_status serve_open_on_demand(void *user, size_t model, const server_reserved *reserved, nib_engine **out,
                                 nib_error *err);

@@ -306,8 +306,15 @@ int serve_open_draft(serve_job *job) {
     code = cli_open_draft(args, &o, &job->draft, &job->draft_bytes);
     atomic_store(&at->loading, false);
     if (!code)
-        server_draft(job->server, job->draft);
+        server_draft(job->server, job->draft, job->draft_bytes);
     return code;
+}
+
+memory_use serve_memory(const serve_job *job, const nib_engine *engine) {
+    nib_memory own;
+    nib_engine_memory(engine, &own);
+    const uint64_t ram = job->args->ram, cap = own.tier[NIB_TIER_RAM].cap;
+    return (memory_use){engine, job->draft, ram != NIB_AUTO && ram > cap ? ram - cap : job->draft_bytes};
 }
 
 /* Opens the model that is loaded at the start. *out NULL: there is none. */
