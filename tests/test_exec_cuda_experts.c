@@ -32,6 +32,7 @@ static uint64_t ram = NIB_AUTO;
 static const char *plan_text;   /* of a plan that is followed; NULL: none */
 static nib_cancel_fn cancel_fn; /* NULL: nobody cancels */
 static int32_t n_sequence = 1;
+static int n_popular; /* lines of the log about the file of popular experts */
 
 /* So that RAM has what the engine charges. */
 static ledger_process constant(void) {
@@ -61,6 +62,11 @@ static void slow_machine(void) {
     mem_free(path);
 }
 
+static void count_lines(void *user, const char *line) {
+    (void)user;
+    n_popular += strstr(line, "shares of experts") != NULL;
+}
+
 static nib_engine_options under(uint64_t vram) {
     nib_engine_options o = engine_usual();
     o.backend = "cuda";
@@ -73,6 +79,7 @@ static nib_engine_options under(uint64_t vram) {
     o.plan = plan_text;
     o.n_sequence = o.n_session = n_sequence;
     o.cancel = cancel_fn;
+    o.log = count_lines;
     return o;
 }
 
@@ -271,6 +278,12 @@ static void a_plan_is_followed(void **state) {
         assert_memory_equal(run.logits, planned.logits, run.bytes);
         n_kept += run.n_kept;
         free(run.logits), free(planned.logits);
+        nib_engine_options both = o; /* the plan says it */
+        nib_engine *e = NULL;
+        both.plan = text;
+        both.cpu_experts = 2;
+        assert_int_equal(nib_engine_open(path, &both, &e, &err), NIB_E_USAGE);
+        assert_non_null(strstr(err.message, "--cpu-experts"));
         nib_free(text);
     }
     assert_true(n_kept > 4);
@@ -314,6 +327,25 @@ static void popular_experts_are_here(void **state) {
     assert_true(n_other > 4);
     nib_session_close(s);
     must_close(e);
+    /* a damaged file is looked at once, whatever asks for it; then lower numbers come first */
+    char command[1200];
+    snprintf(command, sizeof command, "for f in %s/nibble/importance/*-experts.json; do echo { >$f; done",
+             getenv("XDG_CACHE_HOME"));
+    assert_int_equal(system(command), 0);
+    n_popular = 0;
+    assert_int_equal(try_open(path, vram, &e, &err), NIB_OK);
+    assert_int_equal(n_popular, 1);
+    must_close(e);
+    nib_plan_options how = {0};
+    how.quality = "small";
+    o = under(vram);
+    n_popular = 0;
+    char *text = NULL;
+    cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    if (nib_plan(path, &o, &how, &text, &err))
+        fail_msg("%s", err.message);
+    assert_int_equal(n_popular, 1);
+    nib_free(text);
 }
 
 enum { N_REQUEST = 6, N_ANSWER = 8, N_TOGETHER = 3 };
@@ -425,6 +457,57 @@ static void a_pass_is_cancelled(void **state) {
     cancel_fn = NULL;
 }
 
+/* Reads of experts that the processor computes fail, the n-th one for all n: the pass fails, and repeated it
+ * has its bits. */
+static void reads_fail(void **state) {
+    (void)state;
+    const char *path = tiny_model("experts-unread.gguf", &mixture);
+    nib_error err = {0};
+    int n_apart = 0, n_failed = 0, n_read = 0;
+    int32_t tokens[N_CTX];
+    nib_engine *e = NULL;
+    slow_machine();
+    logits_tokens(tokens, N_CTX, 512, 3);
+    const uint64_t all = planned_of(path, NIB_AUTO, &n_apart, &err), vram = all - all / 16 * 5;
+    const uint64_t in_ram = ram_whole;
+    for (uint64_t r = 1; r < 12 && n_read == 0; r++) {
+        ram = in_ram - in_ram / 14 * r;
+        walked part = {.n_apart = 0};
+        if (planned_of(path, vram, &n_apart, &err) > 0)
+            part = walk(path, vram);
+        n_read = part.n_apart > 0 && part.read > 0;
+        free(part.logits);
+    }
+    assert_true(n_read);
+    assert_int_equal(try_open(path, vram, &e, &err), NIB_OK);
+    const size_t n_vocab = (size_t)mixture.n_vocab;
+    float *want = malloc(n_vocab * sizeof *want);
+    nib_session *s = session_must_open(e);
+    for (int64_t at = 0, n = 1; at <= n; at += 1 + at / 6) {
+        const nib_status back = nib_session_sync(s, tokens, 1, &err);
+        for (size_t k = 20; k < 24 && back == NIB_OK; k++)
+            if (nib_session_sync(s, tokens, k, &err))
+                fail_msg("%s", err.message);
+        fault_arm(FAULT_READ, at ? at : INT64_MAX);
+        const nib_status status = nib_session_sync(s, tokens, 24, &err);
+        const int64_t calls = fault_count(FAULT_READ);
+        fault_arm(FAULT_READ, 0);
+        n = at == 0 ? calls : n;
+        n_failed += status != NIB_OK;
+        assert_true(status == NIB_OK || (status == NIB_E_IO && err.message[0]));
+        if (status && nib_session_sync(s, tokens, 24, &err))
+            fail_msg("after a read that failed: %s", err.message);
+        if (at == 0)
+            memcpy(want, nib_session_logits(s), n_vocab * sizeof *want);
+        assert_memory_equal(want, nib_session_logits(s), n_vocab * sizeof *want);
+    }
+    assert_true(n_failed > 0);
+    free(want);
+    nib_session_close(s);
+    must_close(e);
+    ram = NIB_AUTO;
+}
+
 /* The n-th call fails, for all n. */
 static void a_lost_device(void **state) {
     (void)state;
@@ -464,6 +547,7 @@ int main(void) {
         cmocka_unit_test(popular_experts_are_here),
         cmocka_unit_test(a_batch),
         cmocka_unit_test(a_pass_is_cancelled),
+        cmocka_unit_test(reads_fail),
         cmocka_unit_test(a_lost_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,6 +30,9 @@ void core_close(engine_core *e) {
     else
         container_close(e->container);
     imatrix_clear(&e->channels);
+    if (e->popular)
+        popularity_clear(&e->popular->of);
+    mem_free(e->popular);
     device_close(e->disk);
     ledger_close(e->ledger);
     mem_free(e->path);
@@ -143,6 +146,9 @@ nib_status core_open_layout(engine_core *e, nib_error *err) {
     layout *plain;
     mem_bound b;
     look_at_vram(e);
+    e->popular = mem_calloc(1, sizeof *e->popular);
+    if (!e->popular)
+        return nib_fail_nomem(err, sizeof *e->popular, "the popularity of experts");
     engine_alloc_limit_set(e->ledger, &b);
     const nib_status status = layout_make(e->m, &(layout_choice){0}, &plain, err);
     NIB_TRY(engine_alloc_limit_end(e->ledger, &b, "the lists of weights and pages", status, err));

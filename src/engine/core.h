@@ -21,6 +21,13 @@
 #include "engine/settings.h"
 #include "engine/text.h"
 #include "profile/imatrix.h"
+#include "profile/popularity.h"
+
+/* What was counted of the experts' popularity (popular.h): read when it is first asked for. */
+typedef struct core_popularity {
+    bool known;
+    popularity of; /* zeroed: nothing was counted */
+} core_popularity;
 
 typedef struct engine_core {
     nib_engine_options requested; /* the caller's, or the defaults; never written to */
@@ -33,7 +40,8 @@ typedef struct engine_core {
     container *container; /* owned by the model; with vocab_only by the core */
     model *m;             /* NULL with vocab_only */
     layout *layout;       /* the model's under the plan; final once weights are read; NULL with vocab_only */
-    model_imatrix channels; /* for weights whose formats use an imatrix (u4g64w) */
+    model_imatrix channels;   /* for weights whose formats use an imatrix (u4g64w) */
+    core_popularity *popular; /* NULL with vocab_only */
     engine_text text;
     const backend_kind *kind;   /* the chosen kind of back end */
     bool kind_is_auto;          /* nobody named it: a model that it cannot compute is left to the processor */

@@ -108,23 +108,24 @@ static nib_status add_weights(const device_store *s, const backend_setup *setup,
 
 /* What is known of the experts' popularity. */
 static nib_status add_hits(const engine_core *e, homes_question *out, nib_error *err) {
-    popularity p;
+    const popularity *p;
     bool any = false;
     for (int b = 0; b < out->n_block; b++)
         any = any || out->blocks[b].apart;
     if (!any)
         return NIB_OK;
-    NIB_TRY(popular_load(e, &p, err));
-    const bool counted = p.share;
-    const size_t n_byte = ((size_t)p.n_expert + 1) * sizeof *out->hits;
-    out->hits = counted ? mem_alloc(n_byte) : NULL;
-    const bool no_memory = counted && !out->hits;
-    if (out->hits && !popular_hits(&p, out->hits)) {
+    NIB_TRY(popular_read(e, &p, err));
+    if (!p->share)
+        return NIB_OK;
+    const size_t n_byte = ((size_t)p->n_expert + 1) * sizeof *out->hits;
+    out->hits = mem_alloc(n_byte);
+    if (!out->hits)
+        return nib_fail_nomem(err, n_byte, "the popularity of experts");
+    if (!popular_hits(p, out->hits)) {
         mem_free(out->hits);
         out->hits = NULL;
     }
-    popularity_clear(&p);
-    return no_memory ? nib_fail_nomem(err, n_byte, "the popularity of experts") : NIB_OK;
+    return NIB_OK;
 }
 
 nib_status engine_device_ask(const engine_core *e, backend *open, const backend_setup *setup,
@@ -195,7 +196,7 @@ nib_status engine_device_decide(const engine_core *e, backend *by, const backend
 
 /* Which experts are resident of layers of which some are: the most popular ones. */
 static nib_status place_experts(const engine_core *e, engine_device *d, nib_error *err) {
-    popularity known;
+    const popularity *known;
     const homes_split *s = &d->split;
     const size_t n_block = (size_t)s->n_block;
     for (int b = 0; b < s->n_block; b++)
@@ -205,16 +206,15 @@ static nib_status place_experts(const engine_core *e, engine_device *d, nib_erro
     d->places = mem_calloc(n, sizeof *d->places);
     if (!d->apart || !d->places)
         return nib_fail_nomem(err, n * sizeof *d->places, "the places of experts");
-    NIB_TRY(popular_load(e, &known, err));
+    NIB_TRY(popular_read(e, &known, err));
     for (int b = 0; b < s->n_block; b++) {
-        const double *share = popular_shares(e, &known, b);
+        const double *share = popular_shares(e, known, b);
         d->apart[b] = s->of[b].apart;
         for (int i = 0; i < d->share.blocks[b].n_expert; i++) {
             const int rank = popular_rank(share, d->share.blocks[b].n_expert, i);
             d->places[b * d->n_place + i] = (int16_t)(rank < s->n_kept ? rank : -1);
         }
     }
-    popularity_clear(&known);
     return NIB_OK;
 }
 

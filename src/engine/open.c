@@ -9,6 +9,7 @@
 #include "engine/info.h"
 #include "engine/kernels.h"
 #include "engine/packed_folder.h"
+#include "engine/popular.h"
 #include "engine/predict.h"
 #include "engine/suggest_cap.h"
 #include "engine/sessions.h"
@@ -112,6 +113,7 @@ static nib_status open_weights(nib_engine *e, const engine_internal *internal, n
     say_if_whole(e);
     NIB_TRY(placement_open(&e->placement, e->core.layout, e->core.ledger, err));
     NIB_TRY(engine_open_weights(&e->core, later[PLACE_RAM], copied_by(e->backend), &e->pager, err));
+    popular_forget(&e->core);
     placement_fill(&e->placement, e->core.layout, e->pager, e->backend->store,
                    e->core.has_sketch ? e->core.resolved.n_best : 0,
                    e->backend->split && e->backend->split->has_sketch);

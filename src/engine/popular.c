@@ -5,21 +5,28 @@
 
 #include <string.h>
 
-nib_status popular_load(const engine_core *e, popularity *out, nib_error *err) {
+nib_status popular_read(const engine_core *e, const popularity **out, nib_error *err) {
     const hparams *hp = model_hparams(e->m);
+    popularity *p = &e->popular->of;
     char content[40];
     nib_error why;
-    *out = (popularity){.n_layer = 0};
-    if (hp->n_expert == 0)
+    *out = p;
+    if (hp->n_expert == 0 || e->popular->known)
         return NIB_OK;
     NIB_TRY(container_content_key(model_container(e->m), content, err));
     char *path = popularity_find(content);
-    if (path && popularity_load(path, content, out, &why) != NIB_OK)
+    if (path && popularity_load(path, content, p, &why) != NIB_OK)
         log_line(&e->log, "shares of experts: %s", why.message);
     mem_free(path);
-    if (out->n_layer != hp->n_layer || out->n_expert != hp->n_expert)
-        popularity_clear(out);
+    if (p->n_layer != hp->n_layer || p->n_expert != hp->n_expert)
+        popularity_clear(p);
+    e->popular->known = true;
     return NIB_OK;
+}
+
+void popular_forget(engine_core *e) {
+    popularity_clear(&e->popular->of);
+    e->popular->known = false;
 }
 
 const double *popular_shares(const engine_core *e, const popularity *p, int b) {

@@ -4,11 +4,11 @@
 #define NIB_ENGINE_POPULAR_H
 
 #include "engine/core.h"
-#include "profile/popularity.h"
 
-/* Loads what was counted for the model. Zeroed: nothing was, or for other layers or experts. A problem with
- * the file is logged. The caller clears it (popularity_clear). */
-nib_status popular_load(const engine_core *e, popularity *out, nib_error *err);
+/* What was counted for the model, borrowed until popular_forget. Zeroed: nothing was, or for other layers or
+ * experts. The file is looked for once; a problem with it is logged. */
+nib_status popular_read(const engine_core *e, const popularity **out, nib_error *err);
+void popular_forget(engine_core *e); /* frees it, once weights are in memory */
 /* The counted shares of a block's experts, [n_expert]; NULL: there are none. */
 const double *popular_shares(const engine_core *e, const popularity *p, int b);
 /* The place of an expert among n, the most popular one first; share NULL: its number. */

@@ -65,6 +65,11 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
         return nib_fail(err, NIB_E_USAGE,
                         "experts on the processor: expected those of 0 or more layers, found %ld",
                         (long)o->cpu_experts);
+    if (o->cpu_experts > 0 && o->plan)
+        return nib_fail(err, NIB_E_USAGE,
+                        "the plan says which experts the processor computes: expected it without "
+                        "--cpu-experts, found %ld",
+                        (long)o->cpu_experts);
     if (o->n_draft < -DRAFT_MAX || o->n_draft > DRAFT_MAX)
         return nib_fail(err, NIB_E_USAGE, "proposed tokens: expected at most %d, found %ld", DRAFT_MAX,
                         (long)o->n_draft);

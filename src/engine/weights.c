@@ -19,8 +19,8 @@ typedef struct placing {
     pager_need need;
     pager_page *pages; /* [n_page] */
     int n_page;
-    uint8_t *home_of;  /* [n_page] */
-    popularity chosen; /* zeroed: not measured, or all experts fit */
+    uint8_t *home_of;         /* [n_page] */
+    const popularity *chosen; /* NULL: all experts fit */
 } placing;
 
 static nib_status refuse(const placing *w, uint64_t whole, uint64_t min, nib_error *err) {
@@ -88,16 +88,18 @@ static nib_status check_residuals(const placing *w, nib_error *err) {
 /* The most popular experts of each block get memory first. */
 static void rank_experts(placing *w) {
     for (pager_page *page = w->pages; page < w->pages + w->n_page; page++) {
-        const double *share = page->chosen ? popular_shares(w->e, &w->chosen, page->block) : NULL;
+        const double *share = page->chosen ? popular_shares(w->e, w->chosen, page->block) : NULL;
         if (share)
-            page->rank = popular_rank(share, w->chosen.n_expert, page->expert);
+            page->rank = popular_rank(share, w->chosen->n_expert, page->expert);
     }
 }
 
 /* The pager keeps popular experts until it has seen what this run chooses. */
 static void tell_shares(const placing *w) {
+    if (!w->chosen)
+        return;
     for (const pager_page *page = w->pages; page < w->pages + w->n_page; page++) {
-        const double *share = page->leads ? popular_shares(w->e, &w->chosen, page->block) : NULL;
+        const double *share = page->leads ? popular_shares(w->e, w->chosen, page->block) : NULL;
         if (share)
             pager_expect_expert(w->pager, page->block, page->expert, (float)share[page->expert]);
     }
@@ -133,7 +135,7 @@ static nib_status place_some(placing *w, uint64_t min, nib_error *err) {
         return check_plan(w, free_bytes, err);
     memset(w->home_of, HOME_OPEN, (size_t)w->n_page);
     leave_to_device(w);
-    NIB_TRY(popular_load(w->e, &w->chosen, err));
+    NIB_TRY(popular_read(w->e, &w->chosen, err));
     rank_experts(w);
     homes_spread(w->pages, w->n_page, left, w->home_of);
     say_if_few(w);
@@ -205,7 +207,6 @@ nib_status engine_open_weights(engine_core *e, uint64_t others, const bool *copi
         *out = w.pager;
     else
         pager_close(w.pager);
-    popularity_clear(&w.chosen);
     mem_free(w.pages);
     mem_free(w.home_of);
     text_log(&text);
