@@ -542,6 +542,26 @@ static void disk_cap(void **state) {
     plan_clear(&without);
 }
 
+/* Of experts that the processor computes, the GPU reads only those that are in its memory. */
+static void experts_of_the_processor_take_no_time_of_the_gpu(void **state) {
+    (void)state;
+    static const plan_block_facts of_blocks[3] = {
+        [1] = {.is_layer = true, .choices = {{.bytes = 1000, .chosen_bytes = 800}}, .expert_share = 0.25}};
+    homes_block blocks[3] = {[1] = {.bytes = 1000}};
+    double hits[] = {0, 0.25, 0.5};
+    const homes_question gpu = {.n_block = 3, .blocks = blocks, .hits = hits, .layer = {.bits = 8}};
+    block_home of[3] = {[1] = {.kind = HOME_STREAMED, .apart = true, .away = 800}};
+    for (int n_kept = 0; n_kept < 3; n_kept++) {
+        const homes_split split = {.of = of, .n_block = 3, .n_apart = 1, .n_kept = n_kept};
+        plan_question q = {.blocks = of_blocks, .n_block = 3, .device = &gpu, .split = &split};
+        q.rates.at[PLACE_GPU].read = 1;
+        q.rates.at[PLACE_RAM].to[PLACE_GPU] = 1;
+        q.rates.one_row[8] = 1e9;
+        /* a row reads 200 bytes of experts, and 200 others */
+        assert_true(fabs(plan_device_block_seconds(&q, 1, 0) - (200 + 200 * hits[n_kept])) < 0.01);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stacks_are_written_by_slice),
@@ -557,6 +577,7 @@ int main(void) {
         cmocka_unit_test(disk_cap),
         cmocka_unit_test(the_prompt_counts),
         cmocka_unit_test(no_plan_is_slower_and_worse),
+        cmocka_unit_test(experts_of_the_processor_take_no_time_of_the_gpu),
         cmocka_unit_test(an_unmeasured_loss_is_not_stated),
         cmocka_unit_test(layers_go_where_the_measured_cost_allows),
         cmocka_unit_test(without_costs_the_ranking_decides),

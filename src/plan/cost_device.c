@@ -46,13 +46,13 @@ static double expert_bytes(const plan_question *q, int b, int choice, bool here)
     return (double)f->choices[choice].chosen_bytes * f->expert_share * (here ? hit : 1 - hit);
 }
 
-/* Bytes that a token reads of the block's weights on the GPU. */
-static double read_bytes(const plan_question *q, int b, int choice) {
+/* Bytes that a token reads on the GPU of `all` bytes of the block's weights. */
+static double read_bytes(const plan_question *q, int b, int choice, double all) {
     const plan_block_facts *f = &q->blocks[b];
-    const double all = bytes_of(q, b);
+    const double chosen = NUM_MIN(all, (double)f->choices[choice].chosen_bytes);
     if (is_apart(q, b))
-        return all - (double)f->choices[choice].chosen_bytes + expert_bytes(q, b, choice, true);
-    return homes_read_bytes(all, NUM_MIN(all, (double)f->choices[choice].chosen_bytes), f->expert_share, 1);
+        return all - chosen + expert_bytes(q, b, choice, true);
+    return homes_read_bytes(all, chosen, f->expert_share, 1);
 }
 
 /* Seconds of the processor's experts of a block. */
@@ -91,9 +91,8 @@ double plan_device_block_seconds(const plan_question *q, int b, int choice) {
     const double bytes = (double)q->blocks[b].choices[choice].bytes;
     if (b == 0) /* the embedding: rows are looked up */
         return q->blocks[b].n_op * q->rates.op_s;
-    const double own = homes_read_bytes(bytes, (double)q->blocks[b].choices[choice].chosen_bytes,
-                                        q->blocks[b].expert_share, 1);
-    return NUM_MAX(read_bytes(q, b, choice), own) / q->rates.at[PLACE_GPU].read + launches(q, b) +
+    const double read = read_bytes(q, b, choice, NUM_MAX(bytes, bytes_of(q, b)));
+    return read / q->rates.at[PLACE_GPU].read + launches(q, b) +
            (is_apart(q, b) ? expert_seconds(q, b, choice) : 0) +
            (bytes_of(q, b) > 0
                 ? bytes * away_for_token(q, b) / bytes_of(q, b) / q->rates.at[PLACE_RAM].to[PLACE_GPU]
@@ -147,7 +146,7 @@ static void add_block(const plan_question *q, const plan_decision *d, int b, dev
         w->ram +=
             b ? homes_read_bytes((double)c->bytes, (double)c->chosen_bytes, q->blocks[b].expert_share, 1) : 0;
     } else {
-        const double read = read_bytes(q, b, d->choice[b]);
+        const double read = read_bytes(q, b, d->choice[b], bytes_of(q, b));
         w->gpu_s += read / q->rates.at[PLACE_GPU].read + launches(q, b);
         w->vram += read;
         w->link += away_for_token(q, b);
