@@ -86,17 +86,18 @@ static void route(const cuda_route *a, nib_span *out) {
     out->at_least = true;
 }
 
-/* Counts the matrices of as many experts as rows without preference choose, and the rows' inputs and
- * outputs. */
-static void experts(const cuda_experts *a, nib_span *out) {
+/* Counts the matrices of as many of the experts that are here as rows without preference choose, and the
+ * rows' inputs and outputs. */
+static void experts(const cuda *c, const cuda_experts *a, nib_span *out) {
     const double share = (double)a->n_used / (double)a->n_expert;
-    const double used = (double)a->n_expert * (1 - pow(1 - share, (double)a->n_row));
+    const double here = a->here ? (double)c->base.split->n_kept : (double)a->n_expert;
+    const double used = here * (1 - pow(1 - share, (double)a->n_row));
     const int64_t n_pair = a->n_row * a->n_used, k = a->w[0].k;
     for (int i = 0; i < a->n_w; i++) {
         uint64_t of = 0;
         pack_bytes(&a->w[i].format, a->w[i].n / a->n_expert, k, &of);
         out->bytes += used * (double)of;
-        out->macs += (double)(n_pair * a->n) * (double)k;
+        out->macs += (double)(n_pair * a->n) * (double)k * here / (double)a->n_expert;
     }
     out->bytes +=
         (double)((a->each ? n_pair : a->n_row) * k * FLOAT + (a->sum ? a->n_row : n_pair) * a->n * FLOAT);
@@ -239,7 +240,7 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
         return;
     case LAUNCH_RECURRENT: recurrent(c, &l->u.recurrent, out); return;
     case LAUNCH_ROUTE: route(&l->u.route, out); return;
-    case LAUNCH_EXPERTS: experts(&l->u.experts, out); return;
+    case LAUNCH_EXPERTS: experts(c, &l->u.experts, out); return;
     case LAUNCH_HAND_DOWN:
         out->bytes = (double)(l->u.hand_down.n_row * (l->u.hand_down.k + 2 * l->u.hand_down.n_used) * FLOAT);
         return;
