@@ -168,12 +168,16 @@ __device__ static void list_one(const cuda_route &a, const uint32_t *ids, void *
         ((int *)to)[lane] = lane ? n_used * align : n_used;
 }
 
-/* The logits of one row go from the blocks to the one that chooses by marked pairs in a.ended: a float and 1.
- * Who takes a pair makes it zeros again. */
+/* The logits of one row go from the blocks to the one that chooses by marked pairs in a.ended: a float, and 1
+ * above it. Who takes a pair makes it zeros again. A pair is stored and loaded as one aligned scalar of 64
+ * bits, because a memory operation on such a scalar is whole, while one on a vector is modelled as several
+ * scalar ones (PTX ISA, memory consistency model: scalar and vector data types). */
+__device__ __forceinline__ void pair_store(const cuda_route &a, int expert, uint32_t bits, uint32_t mark) {
+    const uint64_t pair = (uint64_t)mark << 32 | bits;
+    asm volatile("st.volatile.global.u64 [%0], %1;" ::"l"(a.ended + 2 * expert), "l"(pair) : "memory");
+}
 __device__ __forceinline__ void pair_send(const cuda_route &a, int expert, float v) {
-    asm volatile("st.volatile.global.v2.u32 [%0], {%1, 1};" ::"l"(a.ended + 2 * expert),
-                 "r"(__float_as_uint(v))
-                 : "memory");
+    pair_store(a, expert, __float_as_uint(v), 1);
 }
 /* A lane's EACH pairs from expert `first` on, of n. All lanes of a warp call it. */
 template <int EACH>
@@ -183,21 +187,20 @@ __device__ __forceinline__ void pairs_take(const cuda_route &a, int first, int n
         there = true;
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            uint32_t bits, mark = 1;
+            uint64_t pair = UINT64_C(1) << 32;
             if (first + i < n)
-                asm volatile("ld.volatile.global.v2.u32 {%0, %1}, [%2];"
-                             : "=r"(bits), "=r"(mark)
+                asm volatile("ld.volatile.global.u64 %0, [%1];"
+                             : "=l"(pair)
                              : "l"(a.ended + 2 * (first + i))
                              : "memory");
-            v[i] = first + i < n ? __uint_as_float(bits) : -INFINITY;
-            there = there && mark;
+            v[i] = first + i < n ? __uint_as_float((uint32_t)pair) : -INFINITY;
+            there = there && pair >> 32;
         }
     } while (!__all_sync(~0u, there));
 #pragma unroll
     for (int i = 0; i < EACH; i++)
         if (first + i < n)
-            asm volatile("st.volatile.global.v2.u32 [%0], {0, 0};" ::"l"(a.ended + 2 * (first + i))
-                         : "memory");
+            pair_store(a, first + i, 0, 0);
 }
 
 /* A row's choice by a warp. A lane has EACH successive experts. memory: [2 * n_expert], shared. real: it is
