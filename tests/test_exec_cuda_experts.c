@@ -15,6 +15,7 @@
 #include "support/sanitized.h"
 #include "support/tempdir.h"
 #include "support/tinymodel.h"
+#include "weights/device_store.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -223,6 +224,36 @@ static const tiny_shape mixture = {.type = TYPE_Q8_0,
                                    .n_ctx = N_CTX,
                                    .n_expert = 16,
                                    .n_used = 3};
+
+/* The pass after a prompt does not read what comes of these layers, so nothing of them is copied ahead for
+ * it. */
+static void nothing_comes_after_a_prompt(void **state) {
+    (void)state;
+    const char *path = tiny_model("experts.gguf", &mixture);
+    nib_error err = {0};
+    int n_apart = 0, n_seen = 0;
+    slow_machine();
+    const uint64_t all = planned_of(path, NIB_AUTO, &n_apart, &err);
+    for (int i = 3; i < 12; i++) {
+        const uint64_t vram = all - all / 16 * (uint64_t)i;
+        nib_engine *e = NULL;
+        int32_t tokens[N_CTX];
+        if (planned_of(path, vram, &n_apart, &err) == 0 || n_apart < mixture.n_layer)
+            continue;
+        if (try_open(path, vram, &e, &err))
+            fail_msg("%s", err.message);
+        nib_session *s = session_must_open(e);
+        logits_tokens(tokens, N_CTX, mixture.n_vocab, 3);
+        session_must_compute(s, tokens, 60); /* in two passes */
+        const device_blocks *slots = device_store_slots(engine_parts_of(e).step->backend->store);
+        for (int b = 1; b <= mixture.n_layer; b++)
+            assert_true(b > mixture.n_layer - 2 || device_blocks_where(slots, b) == PAGE_ABSENT);
+        nib_session_close(s);
+        must_close(e);
+        n_seen++;
+    }
+    assert_true(n_seen > 0);
+}
 
 /* RAM does not hold all experts that are not on the GPU: they are read when a router has chosen them. Those
  * on the GPU are not in RAM. */
@@ -542,6 +573,7 @@ static void a_lost_device(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_models),
+        cmocka_unit_test(nothing_comes_after_a_prompt),
         cmocka_unit_test(little_ram),
         cmocka_unit_test(a_plan_is_followed),
         cmocka_unit_test(popular_experts_are_here),

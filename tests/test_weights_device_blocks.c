@@ -461,8 +461,9 @@ typedef struct some {
     device_blocks blocks;
 } some;
 
-static bool some_come(const void *user, int b) {
-    return ((const some *)user)->comes[b];
+static bool some_come(const void *user, const visit *v, block_when when) {
+    (void)when;
+    return ((const some *)user)->comes[v->block];
 }
 
 /* Reordering reads the block's bytes. */

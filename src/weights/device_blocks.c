@@ -60,7 +60,7 @@ static bool next_upcoming(upcoming *c, visit *out) {
     for (bool more = true; more;) {
         c->when = visits_next(&c->rest, out) ? BLOCK_AHEAD : BLOCK_NEXT_PASS;
         more = c->when == BLOCK_AHEAD || visits_next(&c->after, out);
-        if (more && (!from->needs_slot || from->needs_slot(from->user, out->block)))
+        if (more && (!from->needs_slot || from->needs_slot(from->user, out, c->when)))
             return true;
     }
     return false;

@@ -54,8 +54,9 @@ typedef struct block_source {
     int n_block; /* of the model. Passes repeat: after the last visit follow the blocks of the same stage,
                     with one row; 0: the next pass is unknown */
     int n_slot;  /* 1: blocks are not prefetched; 0: DEVICE_BLOCKS */
-    /* Whether block b needs a slot; NULL: all do. */
-    bool (*needs_slot)(const void *user, int b);
+    /* Whether the visit's block needs a slot; NULL: all do. The role of BLOCK_NEXT_PASS is the source's
+     * guess. */
+    bool (*needs_slot)(const void *user, const visit *v, block_when when);
     /* Queues the copies of v->block to s->at; rest: the visits after v. It may be called again after an
      * error; then nothing that it queued is running. */
     nib_status (*load)(void *user, device_block *s, const visit *v, const visits *rest, block_when when,

@@ -351,10 +351,12 @@ void store_divide(device_store *s, int b, bool all) {
     mark_copied(s, b);
 }
 
-static bool needs_slot(const void *user, int b) {
+static bool needs_slot(const void *user, const visit *v, block_when when) {
     const device_store *s = user;
+    const int b = v->block;
+    const bool generated = when == BLOCK_NEXT_PASS ? !s->prompts_next : v->generated;
     return s->blocks[b].coming > 0 && (!s->layers_only || is_layer(s->layout, b)) &&
-           !(s->alone && ((s->on_host && s->on_host[b]) || store_is_apart(s, b)));
+           !(generated && ((s->on_host && s->on_host[b]) || store_is_apart(s, b)));
 }
 
 nib_status store_open_slots(device_store *s, nib_error *err) {
@@ -451,9 +453,9 @@ const view *device_store_views(const device_store *s, int b) {
 
 /* ---- visits ---- */
 
-void device_store_leave(device_store *s, const bool *on_host, bool alone) {
+void device_store_leave(device_store *s, const bool *on_host, bool prompts_next) {
     s->on_host = on_host;
-    s->alone = alone;
+    s->prompts_next = prompts_next;
 }
 
 bool device_store_has(const device_store *s, const visit *v) {

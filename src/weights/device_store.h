@@ -68,8 +68,8 @@ typedef struct device_store_setup {
 nib_status device_store_reserve(device_store *s, const device_store_setup *how, nib_error *err);
 
 /* Between two passes: blocks [n_block] whose generated rows the host computes from now on, so they are not
- * acquired here; NULL: none. Borrowed. alone: the next pass has no other rows. */
-void device_store_leave(device_store *s, const bool *on_host, bool alone);
+ * acquired here; NULL: none. Borrowed. prompts_next: the pass after the next one has prompt rows. */
+void device_store_leave(device_store *s, const bool *on_host, bool prompts_next);
 /* Whether the block of a visit is acquired here. */
 bool device_store_has(const device_store *s, const visit *v);
 

@@ -96,7 +96,7 @@ static nib_status shrink(device_store *s, uint64_t wanted, nib_error *err) {
     uint64_t given = 0;
     char text[32];
     store_empty_slots(s);
-    if (next_of(s) >= 0 && s->slots.memory.bytes < DEVICE_BLOCKS * store_layer_slot(s)) {
+    if (s->slots.memory.bytes < DEVICE_BLOCKS * store_layer_slot(s)) {
         wanted += DEVICE_BLOCKS * store_layer_slot(s) - s->slots.memory.bytes;
         store_close_slots(s);
     }
@@ -162,7 +162,7 @@ nib_status device_store_look(device_store *s, nib_error *err) {
         return NIB_OK;
     const uint64_t enough = info.bytes / ENOUGH;
     d->n_calm = info.free > enough ? d->n_calm + 1 : 0;
-    if (info.free < info.bytes / LOW)
+    if (info.free < info.bytes / LOW && next_of(s) >= 0)
         return shrink(s, enough - info.free, err);
     return d->n > 0 && d->n_calm >= CALM ? grow(s, info.free - enough, err) : NIB_OK;
 }

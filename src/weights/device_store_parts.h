@@ -61,7 +61,7 @@ struct device_store {
     uint64_t slot_bytes, planned_slot; /* now; by the decision */
     int n_coming;                      /* blocks of which something comes */
     const bool *on_host;               /* device_store_leave */
-    bool alone;
+    bool prompts_next;
     bool layers_only;  /* the first and the last block, and what is always resident, stay the pager's */
     pager *pager;      /* source of the weights; NULL: nothing was loaded yet */
     uint64_t n_change; /* of the places of weights, counted from 1 */

@@ -67,12 +67,20 @@ nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err) {
     return p->host->kind->reserve(p->host, &host, err);
 }
 
+/* Whether the pass leaves a prompt unfinished, so that the next one has prompt rows. */
+static bool prompt_goes_on(const backend_pass *p) {
+    bool any = false;
+    for (int i = 0; i < p->n_segment; i++)
+        any = any || (!p->segments[i].generated && p->segments[i].head_row == p->segments[i].n_row);
+    return any;
+}
+
 nib_status in_place_begin(cuda *c, nib_error *err) {
     in_place *p = &c->in_place;
     backend_pass pass = c->now.pass;
     p->begun = p->now = p->has_stream = false;
     p->n_row = 0;
-    device_store_leave(c->base.store, NULL, !c->now.has_prompts);
+    device_store_leave(c->base.store, p->n > 0 ? p->block : NULL, prompt_goes_on(&pass));
     if (p->n == 0 && c->attend_host.n == 0 && c->experts_host.n == 0)
         return NIB_OK;
     for (pass.n_segment = 0; pass.n_segment < c->now.pass.n_segment; pass.n_segment++) {
@@ -91,8 +99,6 @@ nib_status in_place_begin(cuda *c, nib_error *err) {
     NIB_TRY(p->host->kind->begin(p->host, &pass, err));
     p->begun = true;
     p->now = p->n > 0;
-    if (p->now)
-        device_store_leave(c->base.store, p->block, !c->now.has_prompts);
     return NIB_OK;
 }
 
