@@ -171,6 +171,9 @@ static void check_all(int code_bits) {
     check_attention((attend_case){9, 3, 64, 64, 0, ROPE_INTERLEAVED, 0, code_bits, 0, 0},
                     (const int[]){130, 1});
     check_attention((attend_case){8, 1, 256, 256, 70, ROPE_HALF, 0, code_bits, 0, 0}, (const int[]){200, 64});
+    check_attention((attend_case){16, 2, 256, 64, 0, ROPE_HALF, 0, code_bits, 0, 0}, (const int[]){700, 300});
+    check_attention((attend_case){12, 1, 192, 192, 0, ROPE_HALF, 0, code_bits, 8, 4}, (const int[]){330, 65});
+    check_attention((attend_case){6, 2, 256, 0, 90, ROPE_HALF, 0, code_bits, 0, 0}, (const int[]){500, 130});
     check_attention((attend_case){4, 4, 80, 20, 0, ROPE_HALF, 30, code_bits, 0, 0}, (const int[]){70, 65});
     check_attention((attend_case){12, 2, 96, 0, 33, ROPE_HALF, 0, code_bits, 0, 0}, (const int[]){140, 129});
     check_attention((attend_case){20, 2, 64, 64, 0, ROPE_HALF, 0, code_bits, 0, 0}, (const int[]){700, 400});
@@ -192,9 +195,9 @@ static void test_codes(void **state) {
 
 /* Keys and values that `store` stored and `pack` packed, several rows of one sequence, give the results of
  * attention of one row after the other, bit by bit. */
-static void check_store(int code_bits) {
+static void check_store(int64_t n_head, int64_t n_kv, int64_t d, int code_bits) {
     enum { ROWS = 16, PAGES = 5, ALL = PAGES * CUDA_PAGE };
-    const attend_case c = {4, 2, 64, 64, 0, ROPE_HALF, 0, code_bits, 0, 3};
+    const attend_case c = {n_head, n_kv, d, d, 0, ROPE_HALF, 0, code_bits, 0, 3};
     gpu_attention g[2] = {gpu_attention_open(&c, ALL, false, PAGES),
                           gpu_attention_open(&c, ALL, false, PAGES)};
     const size_t bytes = sizeof(float) * (size_t)(ALL * g[0].nq);
@@ -224,9 +227,11 @@ static void check_store(int code_bits) {
 }
 static void test_store(void **state) {
     (void)state;
-    check_store(0);
-    check_store(8);
-    check_store(4);
+    for (int bits = 0; bits <= 8; bits += 4) {
+        check_store(4, 2, 64, bits);
+        check_store(8, 1, 256, bits);
+        check_store(3, 1, 256, bits);
+    }
 }
 
 /* Norms of heads in the launch of attention give the bits of a launch of their own before it. */
@@ -276,6 +281,7 @@ static void test_norms(void **state) {
         check_norms(32, 4, 128, bits);
         check_norms(9, 3, 64, bits);
         check_norms(5, 1, 256, bits);
+        check_norms(16, 2, 256, bits);
         check_norms(20, 2, 128, bits);
     }
 }

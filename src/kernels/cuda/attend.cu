@@ -15,6 +15,7 @@
  * the blocks, both in a fixed order. The first pages are read before the previous launch has finished,
  * because that launch does not write them. */
 #include "kernels/cuda/attend_warp.cuh"
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 #include "kernels/cuda/row_math.cuh"
@@ -46,18 +47,17 @@ template <int N> __device__ __forceinline__ void pairs_norm(float2 (&x)[N], cons
 }
 
 /* Loads the queries into shared memory and, if the block has the newest page, the new key and value. A warp
- * loads heads, a lane every 32nd pair of a head; each thread loads one pair of the key. All loads are in
+ * loads heads, a lane every 32nd pair of a head; the threads share the pairs of the key. All loads are in
  * flight together. Missing heads and channels are zeros. */
 template <int D, int HERE>
 __device__ __forceinline__ void queries_take(const attend_work<D> &w, bool has_new, bool *waited) {
-    enum { PAIRS = D / 64, EACH = HEADS / HERE };
-    static_assert(D / 2 <= 32 * HERE, "a thread has at max_score one pair of the key");
+    enum { PAIRS = D / 64, EACH = HEADS / HERE, KEYS = D / 2 <= 32 * HERE ? 1 : D / 2 / (32 * HERE) };
     const cuda_attend &a = w.j.a;
     const int d = (int)a.kv.d_head, half = d / 2, lane = threadIdx.x % 32, warp = threadIdx.x / 32,
-              mine = threadIdx.x, n_turn = a.cos_sin ? (int)a.n_rot / 2 : 0;
+              n_turn = a.cos_sin ? (int)a.n_rot / 2 : 0;
     const float2 none = make_float2(0.0f, 0.0f), still = make_float2(1.0f, 0.0f);
-    const bool is_new = has_new && mine < half;
-    float2 table[PAIRS], key_table = still, norm[2][PAIRS]; /* read before the previous launch ends */
+    auto mine = [&](int m) { return 32 * HERE * m + (int)threadIdx.x; }; /* the thread's pairs of the key */
+    float2 table[PAIRS], key_table[KEYS], norm[2][PAIRS]; /* read before the previous launch ends */
     if (a.q_norm)
 #pragma unroll
         for (int n = 0; n < PAIRS; n++) {
@@ -67,12 +67,14 @@ __device__ __forceinline__ void queries_take(const attend_work<D> &w, bool has_n
 #pragma unroll
     for (int n = 0; n < PAIRS; n++)
         table[n] = 32 * n + lane < n_turn ? pair_table(a, w.row, w.range.position, 32 * n + lane) : still;
-    if (is_new && mine < n_turn)
-        key_table = pair_table(a, w.row, w.range.position, mine);
+#pragma unroll
+    for (int m = 0; m < KEYS; m++)
+        key_table[m] =
+            has_new && mine(m) < n_turn ? pair_table(a, w.row, w.range.position, mine(m)) : still;
     if (!*waited)
         launch_wait();
     *waited = true;
-    float2 pair[EACH][PAIRS], key = none, value = none;
+    float2 pair[EACH][PAIRS], key[KEYS], value[KEYS];
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
         const int h = warp + e * HERE;
@@ -83,23 +85,24 @@ __device__ __forceinline__ void queries_take(const attend_work<D> &w, bool has_n
             pair[e][n] = h < w.n_here && 32 * n + lane < half ? make_float2(x[at.x], x[at.y]) : none;
         }
     }
-    const int2 to = pair_elements(a, mine);
-    if (is_new) {
-        const float *const x = a.k + w.row * a.ldk + (int64_t)w.kv_head * d, *const v =
-                                                                                 a.v + w.row * a.ldv +
-                                                                                 (int64_t)w.kv_head * d;
-        key = make_float2(x[to.x], x[to.y]);
-        value = make_float2(v[to.x], v[to.y]);
-        if (a.q_norm) { /* each warp norms the whole key, and keeps pair `mine` */
-            float2 all[PAIRS];
+    const float *const x = a.k + w.row * a.ldk + (int64_t)w.kv_head * d,
+                *const v = a.v + w.row * a.ldv + (int64_t)w.kv_head * d;
 #pragma unroll
-            for (int n = 0; n < PAIRS; n++)
-                all[n] = make_float2(x[32 * n + lane], x[32 * n + lane + half]);
-            pairs_norm(all, norm[1], a.norm_eps);
+    for (int m = 0; m < KEYS; m++) {
+        const int2 from = pair_elements(a, mine(m));
+        const bool is_new = has_new && mine(m) < half;
+        key[m] = is_new ? make_float2(x[from.x], x[from.y]) : none;
+        value[m] = is_new ? make_float2(v[from.x], v[from.y]) : none;
+    }
+    if (has_new && a.q_norm) { /* each warp norms the whole key, and keeps its pairs */
+        float2 all[PAIRS];
 #pragma unroll
-            for (int n = 0; n < PAIRS; n++)
-                key = warp == n ? all[n] : key;
-        }
+        for (int n = 0; n < PAIRS; n++)
+            all[n] = make_float2(x[32 * n + lane], x[32 * n + lane + half]);
+        pairs_norm(all, norm[1], a.norm_eps);
+#pragma unroll
+        for (int n = 0; n < PAIRS; n++)
+            key[n / HERE] = warp == n % HERE ? all[n] : key[n / HERE];
     }
     if (a.q_norm)
 #pragma unroll
@@ -115,13 +118,16 @@ __device__ __forceinline__ void queries_take(const attend_work<D> &w, bool has_n
             query[at.x / 4].put(at.x % 4, y.x);
             query[at.y / 4].put(at.y % 4, y.y);
         }
-    if (has_new && mine < D / 2) {
-        key = mine < n_turn ? pair_rotate(key, key_table) : key;
-        w.shared.fresh[0][to.x] = __float2half_rn(key.x);
-        w.shared.fresh[0][to.y] = __float2half_rn(key.y);
-        w.shared.fresh[1][to.x] = __float2half_rn(value.x);
-        w.shared.fresh[1][to.y] = __float2half_rn(value.y);
-    }
+#pragma unroll
+    for (int m = 0; m < KEYS; m++)
+        if (has_new && mine(m) < D / 2) {
+            const int2 to = pair_elements(a, mine(m));
+            key[m] = mine(m) < n_turn ? pair_rotate(key[m], key_table[m]) : key[m];
+            w.shared.fresh[0][to.x] = __float2half_rn(key[m].x);
+            w.shared.fresh[0][to.y] = __float2half_rn(key[m].y);
+            w.shared.fresh[1][to.x] = __float2half_rn(value[m].x);
+            w.shared.fresh[1][to.y] = __float2half_rn(value[m].y);
+        }
     __syncthreads();
 }
 
@@ -142,20 +148,23 @@ template <int D, int BITS> __device__ __forceinline__ void fresh_store(const att
     pack_values(BITS, d, v, d, (uint8_t *)page_at(a, a.kv.v, BITS, w.range.pages, page, w.kv_head));
 }
 
-/* Writes a warp's sums as floats to out_of [warp][n_here][D], and its maximum and sum of weights to shared
- * memory. */
+/* Writes a warp's sums as floats to out_of [warp][heads of a block][D], and its maximum and sum of weights, to
+ * the shared memory of the block that joins the head. */
 template <int D>
 __device__ __forceinline__ void sums_write(const attend_work<D> &w, int warp, const warp_sums<D> &s,
                                            float *out_of) {
+    const int each = w.n_here / w.j.n_block, owner = w.g / each, head = w.g - owner * each;
     float sum = __fadd_rn(s.sum, __shfl_xor_sync(~0u, s.sum, 1));
     sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
     if (w.g >= w.n_here)
         return;
-    if (w.t == 0) {
-        w.shared.max_of[w.g][warp] = s.max_score;
-        w.shared.sum_of[w.g][warp] = sum;
-    }
-    float *const to = out_of + ((int64_t)warp * w.n_here + w.g) * D + 8 * w.t;
+    float *const max_to = &w.shared.max_of[head][warp], *const sum_to = &w.shared.sum_of[head][warp],
+                 *const to = out_of + (warp * each + head) * D + 8 * w.t;
+    if (w.t == 0 && w.j.n_block > 1) {
+        cluster_store(max_to, owner, s.max_score);
+        cluster_store(sum_to, owner, sum);
+    } else if (w.t == 0)
+        *max_to = s.max_score, *sum_to = sum;
 #pragma unroll
     for (int c = 0; c < D / 32; c++)
 #pragma unroll
@@ -164,7 +173,10 @@ __device__ __forceinline__ void sums_write(const attend_work<D> &w, int warp, co
 #pragma unroll
             for (int j = 0; j < 4; j++)
                 y[j] = __fadd_rn(s.out[4 * c + j][e], s.out[4 * c + j][e + 2]);
-            *(float4 *)(to + 32 * c + 4 * e) = make_float4(y[0], y[1], y[2], y[3]);
+            if (w.j.n_block > 1)
+                cluster_store_four(to + 32 * c + 4 * e, owner, y);
+            else
+                *(float4 *)(to + 32 * c + 4 * e) = make_float4(y[0], y[1], y[2], y[3]);
         }
 }
 
@@ -199,35 +211,48 @@ template <int D> __device__ __forceinline__ void warps_weigh(const attend_work<D
 }
 
 /* Joins the parts that the blocks left of a row's heads; the last block calls it. A warp has 32 channels of a
- * head, and its lane p computes the weight of part p. */
+ * head, and its lane p computes the weight of part p. It loads AHEAD of its heads' channels together. */
 template <int D> __device__ __forceinline__ void parts_join(const attend_work<D> &w) {
+    enum { AHEAD = D > 128 ? 4 : 1 };
     const attend_job &j = w.j;
     const int d = (int)j.a.kv.d_head, lane = threadIdx.x % 32, n_span = w.range.n_span;
     const int64_t part_size = d + 2;
-    const int n_piece = (d + 31) / 32;
-    for (int i = threadIdx.x / 32; i < w.n_here * n_piece; i += (int)blockDim.x / 32) {
-        const int h = i / n_piece, c = i % n_piece * 32 + lane;
-        const float *part = j.parts + ((int64_t)w.row * j.a.n_head + w.head0 + h) * j.n_span * part_size;
-        float out[CUDA_MAX_SPLIT], total = 0.0f;
+    const int n_piece = (d + 31) / 32, n = w.n_here * n_piece, n_warp = (int)blockDim.x / 32;
+    for (int first = threadIdx.x / 32; first < n; first += AHEAD * n_warp) {
+        float out[AHEAD][CUDA_MAX_SPLIT], mine[AHEAD], sum[AHEAD];
 #pragma unroll
-        for (int p = 0; p < CUDA_MAX_SPLIT; p++)
-            out[p] = p < n_span && c < d ? __ldcg(part + p * part_size + 2 + c) : 0.0f;
-        const float mine = lane < n_span ? __ldcg(part + lane * part_size) : -INFINITY;
-        float sum = lane < n_span ? __ldcg(part + lane * part_size + 1) : 0.0f, max_score = mine;
+        for (int m = 0; m < AHEAD; m++) {
+            const int i = min(first + m * n_warp, n - 1), c = i % n_piece * 32 + lane;
+            const float *part =
+                j.parts +
+                ((int64_t)w.row * j.a.n_head + w.head0 + i / n_piece) * j.n_span * part_size;
 #pragma unroll
-        for (int o = 1; o < 32; o *= 2)
-            max_score = fmaxf(max_score, __shfl_xor_sync(~0u, max_score, o));
-        const float weight = mine == -INFINITY ? 0.0f : exp2f(mine - max_score);
-        sum = __fmul_rn(sum, weight);
+            for (int p = 0; p < CUDA_MAX_SPLIT; p++)
+                out[m][p] = p < n_span && c < d ? __ldcg(part + p * part_size + 2 + c) : 0.0f;
+            mine[m] = lane < n_span ? __ldcg(part + lane * part_size) : -INFINITY;
+            sum[m] = lane < n_span ? __ldcg(part + lane * part_size + 1) : 0.0f;
+        }
 #pragma unroll
-        for (int o = 1; o < 32; o *= 2)
-            sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, o));
-        const float inverse = inverse_of(w, h, max_score, sum);
+        for (int m = 0; m < AHEAD; m++) {
+            const int i = first + m * n_warp, h = i / n_piece, c = i % n_piece * 32 + lane;
+            if (i >= n)
+                break;
+            float max_score = mine[m], total = 0.0f;
 #pragma unroll
-        for (int p = 0; p < CUDA_MAX_SPLIT; p++)
-            total = __fmaf_rn(out[p], __shfl_sync(~0u, weight, p), total);
-        if (c < d)
-            out_put(j, w.row, (w.head0 + h) * d + c, __fmul_rn(total, inverse));
+            for (int o = 1; o < 32; o *= 2)
+                max_score = fmaxf(max_score, __shfl_xor_sync(~0u, max_score, o));
+            const float weight = mine[m] == -INFINITY ? 0.0f : exp2f(mine[m] - max_score);
+            sum[m] = __fmul_rn(sum[m], weight);
+#pragma unroll
+            for (int o = 1; o < 32; o *= 2)
+                sum[m] = __fadd_rn(sum[m], __shfl_xor_sync(~0u, sum[m], o));
+            const float inverse = inverse_of(w, h, max_score, sum[m]);
+#pragma unroll
+            for (int p = 0; p < CUDA_MAX_SPLIT; p++)
+                total = __fmaf_rn(out[m][p], __shfl_sync(~0u, weight, p), total);
+            if (c < d)
+                out_put(j, w.row, (w.head0 + h) * d + c, __fmul_rn(total, inverse));
+        }
     }
 }
 
@@ -236,7 +261,7 @@ template <int D> __device__ __forceinline__ bool is_last(const attend_work<D> &w
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        unsigned *count = w.j.arrived + w.row * (int)gridDim.x + y;
+        unsigned *count = w.j.arrived + (w.row * (int)gridDim.x + y) * w.j.n_block + w.rank;
         w.shared.is_last = atomicAdd(count, 1) == (unsigned)w.range.n_span - 1;
         if (w.shared.is_last)
             *count = 0;
@@ -252,7 +277,6 @@ __device__ __forceinline__ void warps_join(const attend_work<D> &w, int span, in
     const attend_job &j = w.j;
     const int d = (int)j.a.kv.d_head, n_span = w.range.n_span;
     const int64_t part_size = d + 2;
-    __syncthreads();
     warps_weigh(w);
     __syncthreads();
     for (int i = threadIdx.x; i < w.n_here * d; i += (int)blockDim.x) {
@@ -276,25 +300,88 @@ __device__ __forceinline__ void warps_join(const attend_work<D> &w, int span, in
         parts_join(w);
 }
 
-/* Computes span `span` of head block y of a row, by all threads of a block. */
+/* The pieces in halves of a block's span: of all its pages, or of the newest one if the cache has codes. */
+struct half_pieces {
+    int n, page0, step;
+    __device__ __forceinline__ int at(int i) const {
+        return (page0 + i / (CUDA_PAGE / PIECE) * step) * CUDA_PAGE + i % (CUDA_PAGE / PIECE) * PIECE;
+    }
+};
+
+/* The sums of warp v of WARPS over its pieces in halves, which are loaded to registers. If the cache has
+ * codes, there is at most one. */
+template <int D, int BITS>
+__device__ __forceinline__ void halves_sum(const attend_work<D> &w, const half_pieces &pieces, int v,
+                                           half_piece<D> *p, warp_sums<D> *s) {
+    for (int i = v; i < pieces.n; i += WARPS) {
+        const int base = pieces.at(i);
+        const bool more = BITS == 16 && i + WARPS < pieces.n;
+        float x[2][2];
+        fresh_take(w, base, p);
+        keys_score(w, base, *p, s, x);
+        if (more)
+            keys_load(w, pieces.at(i + WARPS), p);
+        values_sum(w, *p, x, s);
+        if (more)
+            values_load(w, pieces.at(i + WARPS), p);
+    }
+}
+
+/* The same from a ring in shared memory. */
+template <int D>
+__device__ __forceinline__ void halves_sum(const attend_work<D> &w, const half_pieces &pieces, int v,
+                                           half_ring<D> *ring, warp_sums<D> *s) {
+    for (int i = v; i < pieces.n; i += WARPS) {
+        const int base = pieces.at(i);
+        float x[2][2];
+        half_stage<D> *const stage = ring->take(w, false, base);
+        keys_score(w, base, *stage, s, x);
+        ring->put(w, false, pieces.at(ring->next), ring->next < pieces.n);
+        ring->take(w, true, base);
+        values_sum(w, *stage, x, s);
+        ring->put(w, true, pieces.at(ring->next), ring->next < pieces.n);
+        ring->turn(pieces.n);
+    }
+}
+
+/* The sums of warp v of WARPS over its pieces in codes. The keys of the next piece arrive while the values of
+ * this one are multiplied, also those of the first piece of warp `after`. */
+template <int D, int BITS, class At, class Begin>
+__device__ __forceinline__ void codes_sum(const attend_work<D> &w, int n, At at, int v, int after,
+                                          code_piece<D, BITS> *piece, Begin begin, warp_sums<D> *s) {
+    for (int i = v; i < n; i += WARPS) {
+        const int next = i + WARPS < n ? i + WARPS : after < WARPS ? after : n;
+        float x[4][2];
+        copies_wait<1>();
+        __syncwarp();
+        keys_score(w, at(i), *piece, s, x);
+        __syncwarp();
+        begin(false, next);
+        copies_wait<1>();
+        __syncwarp();
+        values_sum(w, *piece, x, s);
+        __syncwarp();
+        begin(true, next);
+    }
+}
+
+/* Computes span `span` of head block y of a row, by all threads of a block, or of a cluster. */
 template <int D, int BITS, int HERE>
 __device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, int y, float *out_of,
-                                            code_piece<D, BITS == 16 ? 8 : BITS> *pieces, bool *waited) {
+                                            uint8_t *memory, bool *waited) {
+    enum { RING = ring_has<D, BITS>() };
     const attend_range &r = w.range;
-    const int warp = threadIdx.x / 32, n_mine = (r.n_page - span + r.n_span - 1) / r.n_span;
+    const int step = HERE * w.j.n_block, warp = w.rank * HERE + (int)threadIdx.x / 32,
+              n_mine = (r.n_page - span + r.n_span - 1) / r.n_span;
     const bool has_new = (r.n_page - 1) % r.n_span == span;
-    /* Pieces in halves: of all the block's pages, or of the newest one. */
     const int n_new = r.position % CUDA_PAGE / PIECE + 1; /* pieces of the newest page that are not empty */
-    const int n_half = (BITS == 16 ? (n_mine - has_new) * (CUDA_PAGE / PIECE) : 0) + (has_new ? n_new : 0);
-    auto half_at = [&](int i) {
-        const int page =
-            BITS == 16 ? r.page0 + span + i / (CUDA_PAGE / PIECE) * r.n_span : r.position / CUDA_PAGE;
-        return page * CUDA_PAGE + i % (CUDA_PAGE / PIECE) * PIECE;
-    };
+    const half_pieces halves = {(BITS == 16 ? (n_mine - has_new) * (CUDA_PAGE / PIECE) : 0) +
+                                    (has_new ? n_new : 0),
+                                BITS == 16 ? r.page0 + span : r.position / CUDA_PAGE, r.n_span};
     /* Pieces in codes. */
     const int n_code = BITS == 16 ? 0 : (n_mine - has_new) * (CUDA_PAGE / CODES);
     auto code_at = [&](int i) { return (r.page0 + span + i / 2 * r.n_span) * CUDA_PAGE + i % 2 * CODES; };
-    auto *const piece = pieces + warp;
+    auto *const piece = (code_piece < D, BITS == 16 ? 8 : BITS > *)memory + threadIdx.x / 32;
     /* A group of copies, which may be empty. */
     auto piece_begin = [&](bool is_value, int i) {
         if (i < n_code)
@@ -305,68 +392,57 @@ __device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, i
         piece_begin(false, warp);
         piece_begin(true, warp);
     }
-    half_piece<D> p;
-    if (warp < n_half) {
-        keys_load(w, half_at(warp), &p);
-        values_load(w, half_at(warp), &p);
+    half_piece<RING ? 32 : D> p;
+    half_ring<D> ring = {(half_stage<D> *)memory + threadIdx.x / 32 * w.j.n_stage, w.j.n_stage, step, warp};
+    if constexpr (RING) {
+        ring.next = warp < halves.n ? warp : halves.n;
+        ring.begin(w, halves);
+    } else if (warp < halves.n) {
+        keys_load(w, halves.at(warp), &p);
+        values_load(w, halves.at(warp), &p);
     }
     queries_take<D, HERE>(w, has_new && w.j.a.k, waited);
-    if (has_new && w.head0 % w.j.n_group == 0 && !w.j.a.stored)
+    if (has_new && w.head0 % w.j.n_group == 0 && w.rank == 0 && !w.j.a.stored)
         fresh_store<D, BITS>(w);
 #pragma unroll 1
-    for (int v = warp; v < WARPS; v += HERE) { /* in the role of warp v of WARPS */
+    for (int v = warp; v < WARPS; v += step) { /* in the role of warp v of WARPS */
         warp_sums<D> s = {-INFINITY};
-        if (v > warp && v < n_half) {
-            keys_load(w, half_at(v), &p);
-            values_load(w, half_at(v), &p);
-        }
-        for (int i = v; i < n_half; i += WARPS) {
-            const int base = half_at(i);
-            float x[2][2];
-            fresh_take(w, base, &p);
-            keys_score(w, base, p, &s, x);
-            if (BITS == 16 && i + WARPS < n_half)
-                keys_load(w, half_at(i + WARPS), &p);
-            values_sum(p, x, &s);
-            if (BITS == 16 && i + WARPS < n_half)
-                values_load(w, half_at(i + WARPS), &p);
-        }
-        if constexpr (BITS != 16) {
-            /* The keys of the next piece arrive while the values of this one are multiplied, also those of
-             * the next warp's first piece. */
-            for (int i = v; i < n_code; i += WARPS) {
-                const int next = i + WARPS < n_code ? i + WARPS : v + HERE < WARPS ? v + HERE : n_code;
-                float x[4][2];
-                copies_wait<1>();
-                __syncwarp();
-                keys_score(w, code_at(i), *piece, &s, x);
-                __syncwarp();
-                piece_begin(false, next);
-                copies_wait<1>();
-                __syncwarp();
-                values_sum(w, *piece, x, &s);
-                __syncwarp();
-                piece_begin(true, next);
+        if constexpr (RING)
+            halves_sum(w, halves, v, &ring, &s);
+        else {
+            if (v > warp && v < halves.n) {
+                keys_load(w, halves.at(v), &p);
+                values_load(w, halves.at(v), &p);
             }
+            halves_sum<D, BITS>(w, halves, v, &p, &s);
         }
+        if constexpr (BITS != 16)
+            codes_sum(w, n_code, code_at, v, v + step, piece, piece_begin, &s);
+        if (v == warp && w.j.n_block > 1)
+            cluster_wait_all(); /* the other blocks have begun, or joined the span before */
         sums_write(w, v, s, out_of);
     }
-    warps_join(w, span, y, out_of);
+    if (w.j.n_block > 1) {
+        cluster_arrive_all();
+        cluster_wait_all();
+    } else
+        __syncthreads();
+    warps_join(joined_of(w), span, y, out_of);
 }
 
 template <int D, int BITS, int HERE>
 __global__ void __launch_bounds__(32 * HERE, WARPS / HERE) attend_one(const __grid_constant__ attend_job j) {
     extern __shared__ __align__(16) float out_of[];
     __shared__ attend_shared<D> shared;
-    auto *const pieces =
-        (code_piece < D, BITS == 16 ? 8 : BITS > *)(out_of + WARPS * D * j.n_together); /* of codes */
+    uint8_t *const memory = (uint8_t *)(out_of + WARPS * D * (j.n_together / j.n_block));
     launch_next();
     bool waited = false;
     if (j.a.stored) {
         launch_wait();
         waited = true;
     }
-    const int row = blockIdx.z, y = blockIdx.x, n = head_blocks(j), first = y % n * j.n_together;
+    const int row = blockIdx.z / j.n_block, rank = blockIdx.z % j.n_block, y = blockIdx.x, n = head_blocks(j),
+              first = y % n * j.n_together;
     const attend_work<D> w = {j,
                               shared,
                               range_of(j, j.a.position[row], j.a.first_page[row]),
@@ -374,18 +450,27 @@ __global__ void __launch_bounds__(32 * HERE, WARPS / HERE) attend_one(const __gr
                               y / n * j.n_group + first,
                               min(j.n_together, j.n_group - first),
                               row,
+                              rank,
                               (int)threadIdx.x % 32 / 4,
                               (int)threadIdx.x % 4};
     /* The barrier of queries_take makes it visible to all threads. */
     if (j.a.alibi_max_bias > 0 && threadIdx.x < HEADS)
         shared.slope[threadIdx.x] = alibi_slope(j.a, w.head0 + (int)threadIdx.x);
-    if (j.a.sinks && (int)threadIdx.x < w.n_here)
-        shared.sink[threadIdx.x] = sink_of(j.a, w.head0 + (int)threadIdx.x);
+    const attend_work<D> mine = joined_of(w);
+    if (j.a.sinks && (int)threadIdx.x < mine.n_here)
+        shared.sink[threadIdx.x] = sink_of(j.a, mine.head0 + (int)threadIdx.x);
+    if (j.n_block > 1)
+        cluster_arrive_all();
     for (int span = blockIdx.y; span < w.range.n_span; span += gridDim.y) {
-        if (span >= (int)gridDim.y)
-            __syncthreads(); /* all threads have read the results of the previous span */
-        attend_span<D, BITS, HERE>(w, span, y, out_of, pieces, &waited);
+        if (span >= (int)gridDim.y) { /* all threads have read the results of the previous span */
+            __syncthreads();
+            if (j.n_block > 1)
+                cluster_arrive_all();
+        }
+        attend_span<D, BITS, HERE>(w, span, y, out_of, memory, &waited);
     }
+    if (j.n_block > 1 && (int)blockIdx.y >= w.range.n_span)
+        cluster_wait_all();
 }
 
 /* Counters are at the start of the scratch, so launches of all shapes share them. */
@@ -412,6 +497,7 @@ static inline int attend_make(const cuda_attend *a, attend_job *j) {
     j->n_group = (int)(a->n_head / a->kv.n_kv_head);
     j->n_together = j->n_group < HEADS ? j->n_group : HEADS;
     j->n_span = CUDA_MAX_SPLIT;
+    j->n_block = j->n_stage = 1;
     j->arrived = (unsigned *)a->scratch;
     j->parts = (float *)((uint8_t *)a->scratch + COUNTER_BYTES);
     return 0;
@@ -426,20 +512,22 @@ size_t attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head) {
 
 /* Bytes of dynamic shared memory of a block of `here` warps. */
 template <int D, int BITS> static size_t shared_bytes(const attend_job &j, int here) {
-    const size_t pieces = BITS == 16 ? 0 : sizeof(code_piece < D, BITS == 16 ? 8 : BITS >) * (size_t)here;
-    return sizeof(float) * WARPS * D * (size_t)j.n_together + pieces;
+    const size_t piece = BITS != 16               ? sizeof(code_piece < D, BITS == 16 ? 8 : BITS >)
+                         : ring_has<D, BITS>() ? sizeof(half_stage<D>) * (size_t)j.n_stage
+                                               : 0;
+    return sizeof(float) * WARPS * D * (size_t)(j.n_together / j.n_block) + piece * (size_t)here;
 }
 template <int D, int BITS, int HERE> static int run_blocks(const attend_job &j, dim3 grid, cuda_stream s) {
     auto *const kernel = attend_one<D, BITS, HERE>;
     const size_t bytes = shared_bytes<D, BITS>(j, HERE);
     const int e = prepare(kernel, bytes);
-    return e ? e : launch(kernel, grid, dim3(32 * HERE), bytes, s, j);
+    grid.z *= (unsigned)j.n_block;
+    return e ? e : launch_cluster(kernel, grid, dim3(32 * HERE), (unsigned)j.n_block, bytes, s, j);
 }
 template <int D, int BITS> static int run(attend_job j, cuda_stream s) {
-    enum { FEW = D > 128 ? 2 * FEWER : (int)FEWER };
     const cuda_attend &a = j.a;
     const size_t memory = (size_t)device_shared_bytes() - sizeof(attend_shared<D>);
-    while (j.n_together > 1 && shared_bytes<D, BITS>(j, FEW) > memory)
+    while (j.n_together > 1 && shared_bytes<D, BITS>(j, FEWER) > memory)
         j.n_together = (j.n_together + 1) / 2;
     /* With many rows, a block computes several parts of a sequence one after the other. The parts are the
      * same. */
@@ -451,8 +539,17 @@ template <int D, int BITS> static int run(attend_job j, cuda_stream s) {
                                : parts > j.n_span ? j.n_span
                                                   : parts),
                     (unsigned)a.n_row);
-    if ((int64_t)grid.x * grid.y * grid.z > enough || shared_bytes<D, BITS>(j, WARPS) > memory)
-        return run_blocks<D, BITS, FEW>(j, grid, s);
+    const int64_t n = (int64_t)grid.x * grid.y * grid.z;
+    /* Heads of more than 128 channels: blocks of two warps are clusters, so that few KV heads occupy all
+     * multiprocessors. */
+    if (D > 128 && device_major() >= 9 && j.n_together % (WARPS / FEWER) == 0 &&
+        j.n_group % j.n_together == 0) {
+        j.n_block = WARPS / FEWER;
+        j.n_stage = n * j.n_block <= enough ? 2 : 1;
+        return run_blocks<D, BITS, FEWER>(j, grid, s);
+    }
+    if (n > enough || shared_bytes<D, BITS>(j, WARPS) > memory)
+        return run_blocks<D, BITS, FEWER>(j, grid, s);
     return run_blocks<D, BITS, WARPS>(j, grid, s);
 }
 template <int BITS> static int run_wide(const attend_job &j, cuda_stream s) {

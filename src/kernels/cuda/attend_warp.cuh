@@ -6,9 +6,9 @@
 #include "kernels/cuda/attend.cuh"
 
 enum { WARPS = 8, HEADS = 8 };
-/* A block has WARPS warps. It has FEWER (or twice as many for heads of more than 128 channels) if there are
- * enough blocks for several on a multiprocessor. Then a warp does the work of several warps, one after the
- * other, so the bits stay the same. */
+/* A block has WARPS warps, or FEWER. Blocks of FEWER are a cluster of WARPS warps, or, with enough blocks for
+ * several on a multiprocessor, a warp does the work of several warps, one after the other. The bits stay the
+ * same. */
 enum { FEWER = WARPS / 4 };
 /* One block reads up to this many pages alone. With more pages a block has at least two, because joining
  * costs more than reading. */
@@ -22,7 +22,9 @@ struct attend_job {
     cuda_attend a;
     int n_group;    /* query heads of a KV head */
     int n_together; /* query heads of a block */
-    int n_span;     /* blocks that share the pages of a sequence */
+    int n_span;     /* blocks, or clusters of blocks, that share the pages of a sequence */
+    int n_block;    /* blocks of a cluster, which share its warps and then its heads */
+    int n_stage;    /* of a half_ring */
     float *parts;
     unsigned *arrived;
     codes_row leaves;
@@ -80,8 +82,13 @@ template <int D> struct attend_work {
     attend_shared<D> &shared;
     attend_range range;
     int kv_head, head0, n_here; /* n_here query heads from head0 on */
-    int row, g, t;
+    int row, rank /* of the block in its cluster */, g, t;
 };
+/* The work of a block when it joins sums: its share of the cluster's heads. */
+template <int D> __device__ __forceinline__ attend_work<D> joined_of(const attend_work<D> &w) {
+    const int each = w.n_here / w.j.n_block;
+    return {w.j, w.shared, w.range, w.kv_head, w.head0 + w.rank * each, each, w.row, w.rank, w.g, w.t};
+}
 
 /* ---- a warp's sums ---- */
 
@@ -201,9 +208,117 @@ __device__ __forceinline__ void fresh_take(const attend_work<D> &w, int base, ha
                 p->value[i][c] = *(const uint2 *)(w.shared.fresh[1] + 32 * c + 4 * w.g);
 }
 
-/* Computes the scores, then the weights, of positions 8 i + 2 t + e. */
+/* PIECE positions of keys and values in shared memory, in lines of D channels. Eight channels change places
+ * by the number of their line, so that the lanes that load together read different banks. */
+template <int D> struct __align__(16) half_stage {
+    uint4 key[PIECE][D / 8], value[PIECE][D / 8];
+    static __device__ __forceinline__ int place(bool is_value, int line, int eight) {
+        return eight ^ (is_value ? line & 6 : (line & 1) * 4);
+    }
+    __device__ __forceinline__ uint4 *at(bool is_value, int line, int eight) {
+        return (is_value ? value : key)[line] + place(is_value, line, eight);
+    }
+};
+/* The parts of a piece that a lane multiplies. */
 template <int D>
-__device__ __forceinline__ void keys_score(const attend_work<D> &w, int base, const half_piece<D> &p,
+__device__ __forceinline__ uint4 key_part(const attend_work<D> &, const half_piece<D> &p, int i, int c) {
+    return p.key[i][c];
+}
+template <int D>
+__device__ __forceinline__ uint2 value_part(const attend_work<D> &, const half_piece<D> &p, int i, int c) {
+    return p.value[i][c];
+}
+template <int D>
+__device__ __forceinline__ uint4 key_part(const attend_work<D> &w, const half_stage<D> &p, int i, int c) {
+    const int line = 8 * i + w.g;
+    return p.key[line][p.place(false, line, 4 * c + w.t)];
+}
+template <int D>
+__device__ __forceinline__ uint2 value_part(const attend_work<D> &w, const half_stage<D> &p, int i, int c) {
+    const int line = value_position(i, w.t);
+    return ((const uint2 *)&p.value[line][p.place(true, line, 4 * c + w.g / 2)])[w.g % 2];
+}
+
+/* Whether pieces in halves pass through rings in shared memory: heads too wide for registers. */
+template <int D, int BITS> __host__ __device__ constexpr bool ring_has() {
+    return BITS == 16 && D > 128;
+}
+/* A ring of pieces of a warp. Each has two groups of copies, of keys and of values. */
+template <int D> struct half_ring {
+    half_stage<D> *stages;
+    int n_stage, step;
+    int warp, next; /* the next piece to copy, of the pieces of warp `warp` of WARPS */
+    int slot;       /* of the piece that is multiplied */
+
+    /* Begins to copy a piece, or ends an empty group. */
+    __device__ __forceinline__ void put_at(const attend_work<D> &w, int to_slot, bool is_value, int base,
+                                           bool there) {
+        const int d = (int)w.j.a.kv.d_head, lane = threadIdx.x % 32;
+        half_stage<D> *const to = stages + to_slot;
+        if (there) {
+            const __half *const from =
+                recent_at(w.j.a, is_value, w.range.pages, base / CUDA_PAGE, w.kv_head) + base % CUDA_PAGE * d;
+#pragma unroll
+            for (int m = 0; m < PIECE * D / 256; m++) {
+                const int line = (32 * m + lane) / (D / 8), eight = (32 * m + lane) % (D / 8);
+                if (8 * eight < d)
+                    copy_ahead<16>(to->at(is_value, line, eight), from + line * d + 8 * eight);
+                else
+                    *to->at(is_value, line, eight) = make_uint4(0, 0, 0, 0);
+            }
+        }
+        copies_end_group();
+    }
+    __device__ __forceinline__ void put(const attend_work<D> &w, bool is_value, int base, bool there) {
+        __syncwarp(); /* all lanes have read the slot */
+        put_at(w, slot, is_value, base, there);
+    }
+    /* Goes on to the next piece of n, also that of the next warp whose role this one has. */
+    __device__ __forceinline__ void next_find(int n) {
+        next += WARPS;
+        if (next >= n) {
+            warp += step;
+            next = warp < WARPS && warp < n ? warp : n;
+        }
+    }
+    __device__ __forceinline__ void turn(int n) {
+        slot = slot + 1 == n_stage ? 0 : slot + 1;
+        next_find(n);
+    }
+    template <class Pieces> __device__ __forceinline__ void begin(const attend_work<D> &w, const Pieces &of) {
+        for (int i = 0; i < n_stage; i++) {
+            put_at(w, i, false, of.at(next), next < of.n);
+            put_at(w, i, true, of.at(next), next < of.n);
+            next_find(of.n);
+        }
+    }
+    /* Waits for the keys or the values of the piece at `base`. Positions that the cache does not have become
+     * the new one, or zeros. */
+    __device__ __forceinline__ half_stage<D> *take(const attend_work<D> &w, bool is_value, int base) {
+        half_stage<D> *const p = stages + slot;
+        if (n_stage == 1)
+            copies_wait<1>();
+        else
+            copies_wait<3>();
+        __syncwarp();
+        if (base >= w.range.low && base + PIECE <= w.range.n_stored)
+            return p;
+        for (int line = 0; line < PIECE; line++) {
+            const int at = base + line;
+            const bool is_new = at == w.range.position && w.j.a.k;
+            if (at < w.range.low || at >= w.range.n_stored)
+                for (int i = threadIdx.x % 32; i < D / 8; i += 32)
+                    *p->at(is_value, line, i) = is_new ? *(const uint4 *)(w.shared.fresh[is_value] + 8 * i)
+                                                       : make_uint4(0, 0, 0, 0);
+        }
+        __syncwarp();
+        return p;
+    }
+};
+
+/* Computes the scores, then the weights, of positions 8 i + 2 t + e. Piece: half_piece or half_stage. */
+template <int D, template <int> class Piece>
+__device__ __forceinline__ void keys_score(const attend_work<D> &w, int base, const Piece<D> &p,
                                            warp_sums<D> *s, float (&x)[2][2]) {
     float score[2][4] = {};
 #pragma unroll
@@ -214,7 +329,7 @@ __device__ __forceinline__ void keys_score(const attend_work<D> &w, int base, co
             query_operand(w, c, r, q);
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                const uint4 k = p.key[i][c];
+                const uint4 k = key_part(w, p, i, c);
                 mma_halves(score[i], q, r ? k.z : k.x, r ? k.w : k.y);
             }
         }
@@ -225,21 +340,24 @@ __device__ __forceinline__ void keys_score(const attend_work<D> &w, int base, co
             x[i][e] = score_of(w, __fadd_rn(score[i][e], score[i][e + 2]), base + 8 * i + 2 * w.t + e);
     weigh(s, x);
 }
-template <int D>
-__device__ __forceinline__ void values_sum(const half_piece<D> &p, const float (&x)[2][2], warp_sums<D> *s) {
+template <int D, template <int> class Piece>
+__device__ __forceinline__ void values_sum(const attend_work<D> &w, const Piece<D> &p, const float (&x)[2][2],
+                                           warp_sums<D> *s) {
     const uint2 one = as_two_halves(x[0][0], x[0][1]), two = as_two_halves(x[1][0], x[1][1]);
     const uint32_t weight[4] = {one.x, one.y, two.x, two.y};
 #pragma unroll
-    for (int c = 0; c < D / 32; c++)
+    for (int c = 0; c < D / 32; c++) {
+        const uint2 v[4] = {value_part(w, p, 0, c), value_part(w, p, 1, c), value_part(w, p, 2, c),
+                            value_part(w, p, 3, c)};
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             auto two_of = [&](int i) {
-                const uint32_t a = j / 2 ? p.value[i][c].y : p.value[i][c].x,
-                               b = j / 2 ? p.value[i + 1][c].y : p.value[i + 1][c].x;
-                return __byte_perm(a, b, j % 2 ? 0x7632 : 0x5410);
+                return __byte_perm(j / 2 ? v[i].y : v[i].x, j / 2 ? v[i + 1].y : v[i + 1].x,
+                                   j % 2 ? 0x7632 : 0x5410);
             };
             mma_halves(s->out[4 * c + j], weight, two_of(0), two_of(2));
         }
+    }
 }
 
 /* ---- codes ---- */

@@ -150,6 +150,15 @@ __device__ __forceinline__ void cluster_store(float *to, int rank, float v) {
 #endif
 }
 
+/* Stores four floats at `to`, a multiple of 16 bytes, in block `rank`; visible there after cluster_wait_all. */
+__device__ __forceinline__ void cluster_store_four(float *to, int rank, const float (&v)[4]) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(cluster_address(to, rank)), "f"(v[0]),
+                 "f"(v[1]), "f"(v[2]), "f"(v[3])
+                 : "memory");
+#endif
+}
+
 /* Stores eight bytes at `to` in block `rank`; visible there after cluster_wait_all. */
 __device__ __forceinline__ void cluster_store_pair(void *to, int rank, uint32_t low, uint32_t high) {
 #if __CUDA_ARCH__ >= 900
