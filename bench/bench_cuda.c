@@ -466,7 +466,7 @@ static double time_product(const char *format, int64_t n, int64_t k, int64_t n_r
     cuda_linear a = {.n_w = 1, .n_row = n_row, .x = x, .ldx = k, .y = {y}, .ldy = {n}, .scratch = scratch};
     const double reads = reads_seconds(&m), t = products_seconds(&m, a, batch);
     print_product(format, a, batch, &m, t, reads);
-    if (n_row <= cuda->left_rows(&m.all[0]) &&
+    if (n_row <= cuda->left_rows(&m.all[0]) && m.all[0].format.layout == PACK_TILE &&
         !batch) { /* as in a model, in which the previous launch leaves them */
         a.codes = codes;
         print_product(format, a, false, &m, products_seconds(&m, a, false), reads);
@@ -498,6 +498,10 @@ static void products(void) {
 
 static void floats(void) {
     static const char *const formats[] = {"f32", "bf16", "f16", "f8g64", "f4g64"};
+    static const int64_t opt[][2] = {{12288, 4096}, {4096, 4096}, {16384, 4096}, {4096, 16384}};
+    for (int64_t n_row = 1; n_row <= 16; n_row += n_row == 1 ? 9 : 6)
+        for (size_t i = 0; i < sizeof opt / sizeof *opt; i++)
+            time_product("f16", opt[i][0], opt[i][1], n_row, false);
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
         for (int64_t n_row = 1; n_row <= CUDA_MAX_ROWS; n_row *= 8) {
             time_product(formats[f], 14336, 4096, n_row, false);

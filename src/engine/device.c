@@ -227,6 +227,7 @@ nib_status engine_device_take(const engine_core *e, const backend *by, engine_de
     const device_store_setup how = {.device = by->device,
                                     .ledger = e->ledger,
                                     .log = &e->log,
+                                    .threads = e->threads,
                                     .owner = shares ? NIB_OWNER_STAGING : NIB_OWNER_ACTIVATIONS,
                                     .comes = d->split.comes, /* NULL: all */
                                     .apart = d->apart,

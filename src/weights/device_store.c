@@ -162,6 +162,7 @@ void device_store_close(device_store *s) {
     if (!s)
         return;
     store_close_slots(s);
+    store_staging_close(s);
     for (int b = 0; s->blocks && b < layout_n_block(s->layout); b++)
         memory_region_close(&s->blocks[b].memory);
     memory_region_close(&s->fixed);
@@ -492,6 +493,7 @@ nib_status device_store_release(device_store *s, const visit *at, const visits *
 
 void device_store_end(device_store *s) {
     device_blocks_end(&s->slots);
+    store_staging_close(s);
 }
 
 /* ---- what is where ---- */

@@ -19,6 +19,7 @@
 #define NIB_WEIGHTS_DEVICE_STORE_H
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "memory/watch.h"
 #include "weights/device_blocks.h"
 
@@ -52,6 +53,7 @@ typedef struct device_store_setup {
     device *device; /* of the kind given at opening */
     ledger *ledger;
     const logger *log;
+    pool *threads;         /* which copy resident weights to page-locked memory; NULL: none do */
     int owner;             /* of the slots' bytes on the ledger: a NIB_OWNER_ */
     const bool *comes;     /* of device_store_matrices: those that come for each visit; NULL: all do */
     const bool *apart;     /* [n_block]: blocks of which generated rows do not read what comes; NULL: none */

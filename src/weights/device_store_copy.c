@@ -17,9 +17,10 @@
 typedef struct copying {
     pager *p;
     int block;
-    const view *from;  /* the block's weights on the host */
-    device_block *to;  /* the slot; NULL: resident weights */
-    nib_status status; /* the first error */
+    const view *from;     /* the block's weights on the host */
+    device_block *to;     /* the slot; NULL: resident weights */
+    device_store *staged; /* copy_by */
+    nib_status status;    /* the first error */
     nib_error *err;
 } copying;
 
@@ -39,12 +40,19 @@ static nib_status wait_for(const device_store *s, device_lane lane, nib_error *e
     return d->kind->wait(d, mark, err);
 }
 
-static nib_status copy_in(const device_store *s, uint8_t *to, const void *from, uint64_t bytes,
-                          nib_error *err) {
+/* staged: of the store itself, whose staging memory is used; NULL: `from` is copied as it is. */
+static nib_status copy_by(const device_store *s, device_store *staged, uint8_t *to, const void *from,
+                          uint64_t bytes, nib_error *err) {
     device *d = s->setup.device;
     NIB_TRY(begin(s, "copy weights", DEVICE_LOAD_WEIGHTS, true, bytes, err));
-    NIB_TRY(d->kind->copy(d, DEVICE_LOAD_WEIGHTS, to, from, bytes, err));
+    NIB_TRY(staged ? store_staging_copy(staged, to, from, bytes, err)
+                   : d->kind->copy(d, DEVICE_LOAD_WEIGHTS, to, from, bytes, err));
     return end(s, DEVICE_LOAD_WEIGHTS, err);
+}
+
+static nib_status copy_in(const device_store *s, uint8_t *to, const void *from, uint64_t bytes,
+                          nib_error *err) {
+    return copy_by(s, NULL, to, from, bytes, err);
 }
 
 /* Whether an expert that comes is copied from those that are resident. */
@@ -63,11 +71,11 @@ static nib_status copy_resident(const device_store *s, const copying *x, const w
     const int n = n_part(s, of);
     const int64_t each = of->n / n;
     if (n == 1)
-        return copy_in(s, to, from, store_bytes(s, of, of->n), err);
+        return copy_by(s, x->staged, to, from, store_bytes(s, of, of->n), err);
     for (int64_t e = 0; e < n; e++)
         if (!is_near(s, x, e))
-            NIB_TRY(copy_in(s, to + store_bytes(s, of, e * each), page_layout_expert(&stack, n, e).data,
-                            store_bytes(s, of, each), err));
+            NIB_TRY(copy_by(s, x->staged, to + store_bytes(s, of, e * each),
+                            page_layout_expert(&stack, n, e).data, store_bytes(s, of, each), err));
     return NIB_OK;
 }
 
@@ -301,6 +309,7 @@ static void settle_tables(device_store *s) {
 nib_status store_load(device_store *s, const visit *at, const visits *rest, nib_error *err) {
     const int b = at->block;
     copying x = copying_of(s, b, NULL, err);
+    x.staged = store_staging_open(s) ? s : NULL;
     NIB_TRY(copy_block(s, &x, at, rest));
     NIB_TRY(wait_for(s, DEVICE_LOAD_WEIGHTS, err));
     if (s->kind->arrange)
@@ -312,7 +321,9 @@ nib_status store_load(device_store *s, const visit *at, const visits *rest, nib_
     if (s->layers_only || b == 0)
         return NIB_OK;
     store_tell_pager(s, b);
-    s->blocks[b].only_here = pager_drop(s->pager, kept_pages(s, b)) > 0;
+    const uint64_t given_back = pager_drop(s->pager, kept_pages(s, b));
+    s->blocks[b].only_here = given_back > 0;
+    s->given_back += given_back;
     return NIB_OK;
 }
 
@@ -342,6 +353,7 @@ nib_status store_return(device_store *s, int b, nib_error *err) {
     copying x = {.block = b, .err = err};
     if (s->blocks[b].only_here) {
         pager_restore(s->pager, kept_pages(s, b));
+        s->given_back = 0; /* counted anew */
         store_each_read(s, b, copy_back, &x);
         NIB_TRY(x.status);
         NIB_TRY(wait_for(s, DEVICE_COMPUTE, err));

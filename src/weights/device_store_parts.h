@@ -37,6 +37,14 @@ typedef struct locked_pages {
     uint64_t bytes;
 } locked_pages;
 
+/* Page-locked memory through which resident weights are copied, while a pass loads them. */
+typedef struct store_staging {
+    memory_region memory; /* two halves; at NULL: none */
+    bool pinned, failed;
+    int next; /* half */
+    device_mark copied[2];
+} store_staging;
+
 /* Blocks that were moved out because another program needs the memory. */
 typedef struct store_moved {
     int *blocks, n;    /* [n] in ascending order */
@@ -69,6 +77,8 @@ struct device_store {
     int n_locked;
     bool lock_tried, lock_failed;
     store_moved moved;
+    store_staging staging;
+    uint64_t given_back; /* bytes of RAM whose pages the device has */
     device_watch watch;
 };
 
@@ -108,6 +118,14 @@ nib_status store_open_slots(device_store *s, nib_error *err);
 void store_close_slots(device_store *s);
 /* Waits for all copies, and makes all slots empty. */
 void store_empty_slots(device_store *s);
+
+/* ---- device_store_staged.c ---- */
+/* Whether there is memory for staged copies; takes it if the pages that were given back are as many. */
+bool store_staging_open(device_store *s);
+void store_staging_close(device_store *s);
+/* Copies in the lane for weights; `from` is read when it returns. */
+nib_status store_staging_copy(device_store *s, uint8_t *to, const uint8_t *from, uint64_t bytes,
+                              nib_error *err);
 
 /* ---- device_store_copy.c ---- */
 /* Loads the resident weights of a visit's block; they are complete when it returns. */

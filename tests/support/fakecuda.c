@@ -47,7 +47,11 @@ static void go_on(void) {
     if (!of || fake.goes_on)
         return;
     fake.goes_on = fake.replaying = true;
-    for (int e = 0; n < of->n && !e && fake_is_answered(&of->list[n]); n++) {
+    /* a device that is lost runs nothing more */
+    const bool lost = fake.fail_at && !fake.fails_once && fake.calls >= fake.fail_at;
+    for (int e = 0; n < of->n && !e && (lost || fake_is_answered(&of->list[n])); n++) {
+        if (lost)
+            continue;
         fake.calls--; /* they were counted */
         e = run_kept(&of->list[n], fake.waits_in);
     }

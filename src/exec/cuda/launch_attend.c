@@ -190,6 +190,13 @@ static nib_status give_output(const launch_walk *w, const op *o, const cuda_atte
                       launch_ld(w, o->out), o->u.attn.d_head, err);
 }
 
+/* Whether a block reads many pages alone: if the sequences that there may be have enough blocks together. It
+ * is the same for all passes, because the order of sums depends on it. */
+static bool in_one_part(const cuda *c, const op *o) {
+    enum { ENOUGH = 256 };
+    return c->batched || (int64_t)c->setup.n_sequence * o->u.attn.n_kv_head >= ENOUGH;
+}
+
 /* Norms of heads are part of the attention of generated rows, or a launch before it. */
 static nib_status take_norms(const launch_walk *w, const step *s, cuda_attend *a, nib_error *err) {
     const cuda *c = w->c;
@@ -233,7 +240,7 @@ nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
     a.first_page = (slides ? c->mem.first_part : c->mem.first_page) + w->g->row;
     a.cos_sin = n_rot ? c->mem.cos_sin[s->rope->u.rope.table] + w->g->row * n_rot : NULL;
     a.cos_sin_by_row = true;
-    a.many = c->batched;
+    a.many = in_one_part(c, o);
     a.stored = c->now.stored || !op_stores(o) || kv->shared;
     a.style = style;
     a.n_rot = n_rot;

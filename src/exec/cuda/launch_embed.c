@@ -5,7 +5,10 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { MANY_LOOKUPS = 8 /* rows of a table from which on the host's threads are used */ };
+enum {
+    MANY_LOOKUPS = 8,  /* rows of a table from which on the host's threads are used */
+    MAX_LOOKUP = 16384 /* floats of a table's row, on a thread's stack */
+};
 
 /* The number of the row in op o's table for row r of the group. */
 static int64_t table_row(const launch_walk *w, const op *o, int64_t r) {
@@ -14,49 +17,67 @@ static int64_t table_row(const launch_walk *w, const op *o, int64_t r) {
     return o->kind == OP_EMBED ? s->tokens[row] : s->position + row + o->u.num.offset;
 }
 
-static nib_status embed_row(const launch_walk *w, const step *s, int64_t r, nib_error *err) {
+/* Sets the row at `out` to what op i of the step looked up, or adds it. */
+static void put_row(int i, const op *o, const float *looked_up, float *out) {
     const kernel_table *host = kernels_table();
-    const cuda *c = w->c;
-    const int64_t n = w->ops[s->first].n;
-    float *out = c->mem.embed + (w->g->row + r) * n;
+    const float *row = looked_up + (o->kind == OP_EMBED ? o->u.num.offset : 0);
+    if (i == 0)
+        host->scale(row, o->u.num.value, out, o->n);
+    else
+        host->add(out, row, o->kind == OP_EMBED ? o->u.num.value : 1, out, o->n);
+}
+
+static float *row_of(const launch_walk *w, const step *s, int64_t r) {
+    return w->c->mem.embed + (w->g->row + r) * w->ops[s->first].n;
+}
+
+static nib_status embed_row(const launch_walk *w, const step *s, int64_t r, nib_error *err) {
+    float *looked_up = w->c->mem.looked_up;
     for (int i = 0; i < s->n; i++) {
         const op *o = &w->ops[s->first + i];
-        NIB_TRY(
-            pager_read_row(c->now.run.pager, w->g->block, o->w, table_row(w, o, r), c->mem.looked_up, err));
-        const float *row = c->mem.looked_up + (o->kind == OP_EMBED ? o->u.num.offset : 0);
-        if (i == 0)
-            host->scale(row, o->u.num.value, out, n);
-        else
-            host->add(out, row, o->kind == OP_EMBED ? o->u.num.value : 1, out, n);
+        NIB_TRY(pager_read_row(w->c->now.run.pager, w->g->block, o->w, table_row(w, o, r), looked_up, err));
+        put_row(i, o, looked_up, row_of(w, s, r));
     }
     return NIB_OK;
 }
 
-/* Looks up many rows of one table on all threads, because a packed row is spread over all lines of its
- * panel. */
+/* Looks many rows up on all threads: a packed row is spread over all lines of its panel. */
 typedef struct embed_job {
     const launch_walk *w;
-    const op *o;
+    const step *s;
     atomic_bool missing; /* some row is not resident */
 } embed_job;
 
 static void embed_part(void *arg, int thread, int n_thread) {
     embed_job *j = arg;
-    const cuda *c = j->w->c;
+    const launch_walk *w = j->w;
+    float looked_up[MAX_LOOKUP];
     int64_t begin, end;
-    pool_split(j->w->g->n_row, 1, thread, n_thread, &begin, &end);
-    for (int64_t r = begin; r < end; r++) {
-        float *out = c->mem.embed + (j->w->g->row + r) * j->o->n;
-        if (pager_read_resident_row(c->now.run.pager, j->w->g->block, j->o->w, table_row(j->w, j->o, r), out))
-            kernels_table()->scale(out, j->o->u.num.value, out, j->o->n);
-        else
-            atomic_store(&j->missing, true);
+    pool_split(w->g->n_row, 1, thread, n_thread, &begin, &end);
+    for (int64_t r = begin; r < end; r++)
+        for (int i = 0; i < j->s->n; i++) {
+            const op *o = &w->ops[j->s->first + i];
+            if (pager_read_resident_row(w->c->now.run.pager, w->g->block, o->w, table_row(w, o, r),
+                                        looked_up))
+                put_row(i, o, looked_up, row_of(w, j->s, r));
+            else
+                atomic_store(&j->missing, true);
+        }
+}
+
+/* Whether the rows are so many that threads pay, and each thread has memory for a table's row. */
+static bool uses_threads(const launch_walk *w, const step *s) {
+    bool fits = w->g->n_row >= MANY_LOOKUPS;
+    for (int i = 0; i < s->n; i++) {
+        const op *o = &w->ops[s->first + i];
+        fits = fits && o->n <= MAX_LOOKUP && o->k <= MAX_LOOKUP;
     }
+    return fits;
 }
 
 static nib_status embed_rows(const launch_walk *w, const step *s, nib_error *err) {
-    embed_job j = {.w = w, .o = &w->ops[s->first]};
-    if (s->n == 1 && j.o->kind == OP_EMBED && j.o->k == 0 && w->g->n_row >= MANY_LOOKUPS) {
+    embed_job j = {.w = w, .s = s};
+    if (uses_threads(w, s)) {
         pool_run(w->c->setup.threads, embed_part, &j);
         if (!atomic_load(&j.missing))
             return NIB_OK;
