@@ -139,6 +139,7 @@ sanitized() {
     say "compute-sanitizer"
     sanitize memcheck test_exec_cuda plans greedy_tokens in_place
     sanitize memcheck test_kernels_cuda_wide sizes batch_sizes prompts
+    sanitize memcheck test_kernels_cuda_mixed special around
     sanitize memcheck test_kernels_cuda test_gtile test_poison test_together
     sanitize memcheck test_kernels_cuda_strategies test_refused test_poison test_all_else
     sanitize racecheck test_kernels_cuda_strategies test_poison
@@ -147,6 +148,7 @@ sanitized() {
     sanitize memcheck test_kernels_cuda_attend test_attend test_store test_move
     sanitize memcheck test_kernels_cuda_codes test_attend_left
     sanitize racecheck test_kernels_cuda test_together test_poison
+    sanitize racecheck test_kernels_cuda_mixed special
     sanitize racecheck test_kernels_cuda_shortlist codes
     sanitize racecheck test_kernels_cuda_rows test_sample
     sanitize racecheck test_kernels_cuda_codes test_attend_left

@@ -22,6 +22,12 @@
 
 #include <string.h>
 
+#ifdef __CUDACC__
+#define ACT_EVERYWHERE __host__ __device__
+#else
+#define ACT_EVERYWHERE
+#endif
+
 enum { ACT8_GROUP = 32, ACT8_SUM = 16 };
 #define ACT8_TINY 1e-35f
 
@@ -36,6 +42,15 @@ static inline float max_act_at(act_format f, int64_t at) {
 /* Elements of a group. The last group counts in full, also where the row ends inside it. */
 static inline int64_t act_group(act_format f, int64_t k) {
     return f.group == PACK_GROUP_ROW ? tile_count(k) * TILE_K : f.group;
+}
+
+/* Which values of a row of k are outliers (act_extract_outliers): those whose square is above this share of
+ * the sum of squares, and how many at most. With 4 bits they are beyond 4 times the root mean square. */
+static inline ACT_EVERYWHERE float act_outlier_share(int bits, int64_t k) {
+    return bits == 4 ? 16.0f / (float)k : 0.3f;
+}
+static inline ACT_EVERYWHERE int act_max_outliers(int bits) {
+    return bits == 4 ? ACT_OUTLIERS : 8;
 }
 
 /* Transforms a row as the rows of the weights were (act_format.rotated). */

@@ -157,12 +157,6 @@ act_format act_format_for(const pack_format *f, int bits, int n8) {
  * 6 chunks of WikiText-2 with 4 bits everywhere (16 bits: 14.96): 24.0 with the values that 8 bits leave out;
  * 18.2, 17.1 and 16.8 with up to 16 that are beyond 6, 5 and 4 times the root mean square; 17.0 with up to
  * 32. */
-static const struct outlier_rule {
-    float share; /* 8 bits: an outlier has more than this share of the sum of squares */
-    float rms;   /* 4 bits: an outlier is beyond this multiple of the root mean square */
-    int max;
-} OUTLIERS_8 = {.share = 0.3f, .max = 8}, OUTLIERS_4 = {.rms = 4, .max = ACT_OUTLIERS};
-
 static void put_in_order(outlier *list, int n) {
     for (int i = 1; i < n; i++)
         for (int j = i; j > 0 && list[j].at < list[j - 1].at; j--) {
@@ -175,14 +169,14 @@ static void put_in_order(outlier *list, int n) {
 /* A large outlier may hide another one, so the test is repeated. */
 int act_extract_outliers(const kernel_table *t, int bits, const float *x, int64_t k, float *without,
                          outlier *out) {
-    const struct outlier_rule *rule = bits == 4 ? &OUTLIERS_4 : &OUTLIERS_8;
-    const float share = rule->rms > 0 ? rule->rms * rule->rms / (float)k : rule->share;
+    const float share = act_outlier_share(bits, k);
+    const int max = act_max_outliers(bits);
     outlier found[ACT_OUTLIERS];
     int n_found = t->outliers(x, k, share, found), all = 0;
     if (n_found > 0 && without != x)
         memcpy(without, x, (size_t)k * sizeof *x);
-    for (; n_found > 0 && all < rule->max; n_found = t->outliers(without, k, share, found))
-        for (int i = 0; i < n_found && all < rule->max; i++) {
+    for (; n_found > 0 && all < max; n_found = t->outliers(without, k, share, found))
+        for (int i = 0; i < n_found && all < max; i++) {
             without[found[i].at] = 0;
             out[all++] = found[i];
         }

@@ -413,6 +413,8 @@ static const cuda_kernels table = {
     .wide = fake_wide,
     .has_batch = fake_has_batch,
     .batch = fake_batch,
+    .mixed_scratch = fake_mixed_scratch,
+    .mixed = fake_mixed,
     .sparse = fake_sparse,
     .codes_bytes = fake_codes_bytes,
     .attend_scratch = fake_attend_scratch,
@@ -502,6 +504,7 @@ COUNT(fetched)
 COUNT(taken)
 COUNT(wide)
 COUNT(batch)
+COUNT(mixed)
 COUNT(sparse)
 COUNT(embedded)
 COUNT(sampled)

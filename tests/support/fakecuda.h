@@ -34,6 +34,7 @@ long fake_cuda_fetched_first(
     void);                   /* those of them whose products were in the second stream; graphs do not count */
 long fake_cuda_wide(void);   /* rows of products by `wide` */
 long fake_cuda_batch(void);  /* rows of products by `batch` */
+long fake_cuda_mixed(void);  /* rows of products by `mixed` */
 long fake_cuda_sparse(void); /* rows to which outliers of weights were added */
 enum { FAKE_BY_RULE, FAKE_BY_SPLIT, FAKE_BY_BITS };
 long fake_cuda_by(int way);    /* rows that this strategy multiplied */

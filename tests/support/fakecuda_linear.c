@@ -106,13 +106,15 @@ static void product_rows(const view *v, const row_memory *r, const float *bias, 
     kernels_table()->linear_rows(&a, 0, v->n);
 }
 
-static void product(const view *v, const row_memory *r, int bits, bool two, const float *bias, float *y) {
+/* bits, n8: as in act_format_for. */
+static void product(const view *v, const row_memory *r, int bits, int n8, bool two, const float *bias,
+                    float *y) {
     const kernel_table *t = kernels_table();
     if (v->format.layout == PACK_ROWS) {
         product_rows(v, r, bias, y);
         return;
     }
-    const act_format f = act_format_for(&v->format, bits, 0);
+    const act_format f = act_format_for(&v->format, bits, n8);
     const size_t bytes = act_row_bytes(f, v->k);
     for (int64_t m = 0; m < r->n_row; m++) {
         const float *x = r->x + m * r->wide;
@@ -237,7 +239,7 @@ static void linear_rows(const cuda_linear *a, const view *w, const row_memory *r
             memcpy(r->x + m * r->wide, x, (size_t)w->k * sizeof *x);
     }
     for (int i = 0; i < a->n_w; i++) {
-        product(&w[i], r, a->act_bits == 4 ? 4 : 8, a->two, real(a->bias[i]), r->y[a->gated ? i : 0]);
+        product(&w[i], r, a->act_bits == 4 ? 4 : 8, a->n8, a->two, real(a->bias[i]), r->y[a->gated ? i : 0]);
         for (int64_t m = 0; m < r->n_row; m++)
             put_row(a, &w[i], r, i, m, factor);
     }
@@ -392,4 +394,19 @@ int fake_wide(const cuda_linear *a, cuda_stream s) {
         return fake_misuse("a product of prompts on a device without them, of no rows, or with codes");
     memset(real(a->scratch), 0xff, fake_wide_scratch(a->n_row, a->w[0].k));
     return multiply_all(a, fake.prompts_differ ? PROMPT_FACTOR : 1);
+}
+
+size_t fake_mixed_scratch(int64_t n_row, int64_t k) {
+    return fake_wide_scratch(n_row, k) + 64;
+}
+int fake_mixed(const cuda_linear *a, cuda_stream s) {
+    cuda_linear as = *a;
+    LAUNCH(s);
+    KEEP(linear, fake_mixed);
+    fake.n_mixed += a->n_row;
+    if (!cuda_mixes(&a->w[0].format) || a->n_row < 1 || a->codes || a->leaves.data || a->by || a->two)
+        return fake_misuse("a mixed product of other weights, of no rows, with codes, or by a strategy");
+    memset(real(a->scratch), 0xff, fake_mixed_scratch(a->n_row, a->w[0].k));
+    as.act_bits = a->n8 * ACT_BLOCK < a->w[0].k ? 4 : 8;
+    return multiply_all(&as, 1);
 }

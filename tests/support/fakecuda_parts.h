@@ -29,7 +29,7 @@ typedef struct graph {
 
 extern struct fake_state {
     size_t memory, used, others, driver, peak, held;
-    long calls, fail_at, n_taken, n_wide, n_batch, n_sparse, n_prompt, n_moved;
+    long calls, fail_at, n_taken, n_wide, n_batch, n_mixed, n_sparse, n_prompt, n_moved;
     size_t n_sent;
     int error;
     const char *wrong;
@@ -139,6 +139,7 @@ const cuda_unit *fake_units(int *n);
 bool fake_has_wide(void);
 size_t fake_wide_scratch(int64_t n_row, int64_t k);
 bool fake_has_batch(void);
+size_t fake_mixed_scratch(int64_t n_row, int64_t k);
 /* fakecuda_reduce.c */
 int fake_share_new(void **p, size_t bytes, cuda_handle *handle);
 int fake_share_open(void **p, const cuda_handle *handle);

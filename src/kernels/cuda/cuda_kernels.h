@@ -37,7 +37,7 @@ extern "C" {
 #include "model/program.h"
 #include "numbers/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 24, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 25, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum {
     CUDA_PAGE = 64 /* positions of a KV page */,
     CUDA_MAX_ROWS = 64 /* rows of `linear` and `batch` */,
@@ -82,12 +82,13 @@ typedef struct cuda_linear {
     const float *norm; /* [k], 16-byte aligned: the input is RMSNorm(x) * norm; NULL: x itself */
     float eps;
     bool centred;         /* the input is LayerNorm(x) * norm + shift instead; `wide` and `batch` of packed
-                             matrices only, k at most CUDA_MAX_CENTRED */
+                             matrices only, k at most CUDA_MAX_CENTRED; `mixed` */
     const float *shift;   /* [k], 16-byte aligned; NULL: zeros */
     int act_bits;         /* bits of the activations: 8 (or 0), or 4, with codes -7..7 */
+    int n8;               /* `mixed`: blocks of 128 channels, the first ones, whose activations have 8 bits */
     bool two;             /* 16-bit activations: a second row of 8 bits has the residual of the first */
     bool gated;           /* n_w = 2: y[0] = act(x . w[0]^T) * (x . w[1]^T) */
-    bool acts;            /* n_w = 1, `wide` and `batch` only: y[0] = act(x . w[0]^T); not with `adds` */
+    bool acts;            /* n_w = 1, not `linear`: y[0] = act(x . w[0]^T); not with `adds` */
     act_kind act;         /* gated, acts; not ACT_SWIGLU_CLAMPED */
     bool adds;            /* y += instead of y = */
     bool exact;           /* `wide`, matrices of floats: rows stay floats, as in `linear` */
@@ -104,6 +105,12 @@ typedef struct cuda_linear {
     bool codes_whole;  /* `codes` has codes of wider groups: leaves_whole() is true for the launch before */
     cuda_ranks sum; /* the product is added over ranks, then to y, by the launch itself, if `sums` says so */
 } cuda_linear;
+/* Whether `mixed` has the format: 4 bits and one half-precision scale for each 64 or 128. */
+static inline bool cuda_mixes(const pack_format *f) {
+    return f->layout == PACK_TILE && f->packing == PACK_PARTS && f->bits == 4 &&
+           f->table == PACK_TABLE_NONE && f->scale == PACK_SCALE_F16 && !f->asym &&
+           (f->group == 64 || f->group == 128);
+}
 
 /* Keys and values of one layer in pages of CUDA_PAGE positions. Those of page i begin at k + i * page and v +
  * i * page, 16-byte aligned; i may be negative.
@@ -478,6 +485,13 @@ typedef struct cuda_kernels {
      * `linear`. */
     bool (*has_batch)(void);
     int (*batch)(const cuda_linear *a, cuda_stream s);
+    /* Products with activations of 4 and 8 bits by block of 128 channels (n8), for up to CUDA_MAX_WIDE rows
+     * and matrices that cuda_mixes() accepts. Codes, and the values that stay floats (act_extract_outliers),
+     * are those of the processor for the same inputs. Neither reads nor leaves codes; scratch is
+     * mixed_scratch() bytes. A row's bits depend neither on the other rows nor on the device. Compute
+     * capabilities 7.5 to 8.9 have the instruction for 4 bits, and others emulate it. */
+    size_t (*mixed_scratch)(int64_t n_row, int64_t k); /* bytes, for the largest k */
+    int (*mixed)(const cuda_linear *a, cuda_stream s);
     int (*sparse)(const cuda_sparse *a, cuda_stream s);
     size_t (*codes_bytes)(int64_t k); /* bytes of cuda_codes.data for rows of k */
     size_t (*attend_scratch)(int64_t n_row, int64_t n_head, int64_t d_head); /* bytes */
@@ -543,6 +557,7 @@ typedef struct cuda_kernels {
     X(linear, cuda_linear)                                                                                   \
     X(wide, cuda_linear)                                                                                     \
     X(batch, cuda_linear)                                                                                    \
+    X(mixed, cuda_linear)                                                                                    \
     X(sparse, cuda_sparse)                                                                                   \
     X(attend, cuda_attend)                                                                                   \
     X(attend_prompt, cuda_attend)                                                                            \

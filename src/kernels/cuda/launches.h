@@ -45,6 +45,7 @@ size_t codes_bytes(int64_t k);
 bool has_wide(void);
 size_t wide_scratch(int64_t n_row, int64_t k);
 bool has_batch(void);
+size_t mixed_scratch(int64_t n_row, int64_t k);
 /* attend_prompt on sm_90a. CUDA_UNSUPPORTED: the device or the width of the heads is not supported. */
 int prompt_wgmma_launch(const cuda_attend *a, cuda_stream s);
 /* attend and attend_prompt of keys that are the values too (attend_shared.cu). */

@@ -212,6 +212,8 @@ extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_k
         wide_launch,
         has_batch,
         batch_launch,
+        mixed_scratch,
+        mixed_launch,
         sparse_launch,
         codes_bytes,
         attend_scratch,
