@@ -246,6 +246,30 @@ static void folders(void **state) {
     }
 }
 
+/* Activations of 4 and 8 bits by block of channels. A small difference may change a code of 4 bits. */
+static void mixed_activations(void **state) {
+    (void)state;
+    static const char *const recipes[] = {"u4g64", "u4g128"};
+    static const int rows[] = {1, 16, 48};
+    tiny_plan h;
+    const char *path = tiny_plan_make_mixed(&h, "tests/data/arch/llama", recipes, 2);
+    for (int i = 0; i < 4; i++) {
+        const bool generated = i < 3;
+        nib_engine_options o = engine_usual();
+        logits_rows cpu, cuda;
+        o.n_ctx = 64;
+        o.n_batch = generated ? rows[i] : 48;
+        assert_true(logits_by("cuda", path, o, &h.p, 48, generated, &cuda));
+        logits_by("cpu", path, o, &h.p, 48, false, &cpu);
+        const distance d = distance_of(&cuda, &cpu);
+        printf("ax, %d %s rows: worst %.2e of the largest, all %.2e, typical %.2e\n", (int)o.n_batch,
+               generated ? "generated" : "prompt's", d.worst, d.all, d.typical);
+        assert_true(d.all <= 0.1);
+        free(cpu.data);
+        free(cuda.data);
+    }
+}
+
 static void embed_by(const char *name, const char *path, int n, float *out) {
     nib_engine_options o = engine_usual();
     int32_t tokens[N_TOKEN];
@@ -575,6 +599,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(tables),
         cmocka_unit_test(mixtures),
         cmocka_unit_test(folders),
+        cmocka_unit_test(mixed_activations),
         cmocka_unit_test(embeddings),
         cmocka_unit_test(plans),
         cmocka_unit_test(greedy_tokens),

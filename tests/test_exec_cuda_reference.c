@@ -179,6 +179,28 @@ static void folders(void **state) {
     }
 }
 
+/* Activations of 4 and 8 bits by block of channels. */
+static void mixed_activations(void **state) {
+    (void)state;
+    static const char *const recipes[] = {"u4g64", "u4g128"}, *const others[] = {"u4g32"};
+    nib_engine_options o = engine_usual();
+    nib_error err = {0};
+    logits_rows none, check = {0};
+    tiny_plan h;
+    const char *path = tiny_plan_make_mixed(&h, "tests/data/arch/llama", recipes, 2);
+    o.n_ctx = 64;
+    o.n_batch = 40;
+    for (rows_as as = PROMPT; as <= WITHOUT_WIDE; as++) {
+        assert_true(same_as_check(path, &o, &(engine_internal){.plan = &h.p}, 48, true, as, &check, "ax"));
+        assert_true(as == PROMPT || fake_cuda_mixed() > 0); /* the first time the reference ran after it */
+    }
+    free(check.data);
+    path = tiny_plan_make_mixed(&h, "tests/data/arch/llama", others, 1);
+    assert_int_equal(logits_by("cuda", path, o, &(engine_internal){.plan = &h.p}, 48, PROMPT, &none, &err),
+                     NIB_E_DEVICE);
+    assert_non_null(strstr(err.message, "linear q: its kernels have activations ax for"));
+}
+
 static void embed_by(const char *name, const char *path, int pooling, float *out) {
     nib_engine_options o = engine_usual();
     int32_t tokens[N_TOKEN];
@@ -614,6 +636,7 @@ int main(void) {
         cmocka_unit_test(architectures),
         cmocka_unit_test(mixtures),
         cmocka_unit_test(folders),
+        cmocka_unit_test(mixed_activations),
         cmocka_unit_test(from_disk),
         cmocka_unit_test(what_it_cannot_do_is_named),
         cmocka_unit_test(caps_are_kept),

@@ -44,14 +44,8 @@ nib_status resolve_blocks(engine_core *e, const engine_internal *internal, nib_e
     return resolve_with(e, internal, NULL, err);
 }
 
-/* Activations of 4 and 8 bits need a file that says which inputs have which, and a back end that has them. */
+/* Activations of 4 and 8 bits need a file that says which inputs have which. */
 static nib_status check_mixed(const engine_core *e, nib_error *err) {
-    if (e->kind->no_act_sites)
-        return nib_fail(
-            err, NIB_E_USAGE,
-            "--backend %s: expected activations a16, a8 or a4, found ax, which only the processor "
-            "computes",
-            e->kind->name);
     if (!container_meta(e->container, SITES_N8_KEY))
         return nib_fail(
             err, NIB_E_USAGE,
@@ -67,7 +61,7 @@ static nib_status check_activations(const engine_core *e, nib_error *err) {
         const block *of = layout_block(e->layout, b);
         if (e->resolved.act_bits[b] == NIB_ACT_AX)
             NIB_TRY(check_mixed(e, err));
-        for (int w = 0; w < of->n_weight && e->kind->no_act_sites; w++)
+        for (int w = 0; w < of->n_weight && e->kind->no_rotations; w++)
             if (of->weights[w].format.rotated)
                 return nib_fail(
                     err, NIB_E_USAGE,

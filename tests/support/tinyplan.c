@@ -1,8 +1,11 @@
 /* tinyplan.c - see tinyplan.h. */
 #include "tinyplan.h"
 
+#include "engine.h"
+#include "tempdir.h"
 #include "tinylayout.h"
 
+#include "nib_tools.h"
 #include "numbers/recipe.h"
 
 #include <setjmp.h>
@@ -10,6 +13,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -52,6 +56,21 @@ void tiny_plan_make(tiny_plan *h, const char *path, const char *const *recipes, 
             to->slices[to->n_slice++] = more;
     }
     tiny_layout_close(&of);
+}
+
+const char *tiny_plan_make_mixed(tiny_plan *h, const char *fixture, const char *const *recipes, int n) {
+    const char *path = temp_path("mixed.gguf");
+    const nib_engine_options o = engine_usual();
+    const nib_quantize_options q = {.out = path, .permute = true, .share8 = 30, .outlier = 1e-6};
+    nib_quantize_report r;
+    nib_error err;
+    unlink(path);
+    if (nib_quantize(fixture, &o, &q, &r, &err) != NIB_OK)
+        fail_msg("%s: %s", fixture, err.message);
+    tiny_plan_make(h, path, recipes, n, NIB_TIER_RAM, NIB_TIER_RAM);
+    for (int b = 0; b < h->p.n_block; b++)
+        h->blocks[b].activation = NIB_ACT_AX;
+    return path;
 }
 
 void tiny_plan_leave_out(tiny_plan *h, int layer) {

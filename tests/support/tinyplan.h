@@ -17,6 +17,10 @@ typedef struct tiny_plan {
  */
 void tiny_plan_make(tiny_plan *h, const char *path, const char *const *recipes, int n, int first, int second);
 
+/* The same for a fixture, whose file that says which activations have 4 and which 8 bits it makes, and
+ * returns (tinymodel.h): activations ax. */
+const char *tiny_plan_make_mixed(tiny_plan *h, const char *fixture, const char *const *recipes, int n);
+
 /* A plan in mode b that leaves out a layer (-1: the embedding, which no plan may leave out). */
 void tiny_plan_leave_out(tiny_plan *h, int layer);
 

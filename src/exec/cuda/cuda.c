@@ -201,8 +201,13 @@ static row_group group_at(const cuda *c, int64_t r) {
     const int bits = c->now.run.act_bits ? c->now.run.act_bits : c->setup.act_bits[v->block];
     const int64_t max = NUM_MIN(v->n_row - r, c->now.wide ? c->mem.max_rows : CUDA_MAX_ROWS);
     int64_t row = v->row + r;
-    row_group g = {
-        .block = v->block, .row = row, .n_row = max, .run_row = r, .bank = v->bank, .two = bits == 16};
+    row_group g = {.block = v->block,
+                   .row = row,
+                   .n_row = max,
+                   .run_row = r,
+                   .bank = v->bank,
+                   .two = bits == 16,
+                   .mixed = bits == NIB_ACT_AX};
     if (!head)
         return g;
     const segment *s = visits_segment(c->now.pass.segments, c->now.pass.n_segment, true, &row);
@@ -276,7 +281,7 @@ static nib_status cuda_run(backend *b, const backend_run *r, nib_error *err) {
     cuda *c = cuda_of(b);
     const bool head = r->visit.block == layout_n_block(c->setup.layout) - 1;
     c->now.run = *r;
-    if (r->replaced || (r->act_bits && r->act_bits < 8))
+    if (r->replaced || (r->act_bits && r->act_bits != 8 && r->act_bits != 16))
         return nib_fail(
             err, NIB_E_DEVICE,
             "the cuda back end cannot replace weights or use 4-bit activations: measure with --backend cpu");
@@ -379,7 +384,7 @@ const backend_kind backend_cuda = {
     .one_kv_format = true,
     .slides = true,
     .no_integer_zeros = true,
-    .no_act_sites = true,
+    .no_rotations = true,
     .map = KERNEL_MAP_DEVICE,
     .check_residuals = check_residuals,
     .n_batch = 2048,     /* 8b: 35,000 tok/s with 512 rows, 42,000 with 2,048 (docs/gpu.md) */

@@ -13,7 +13,8 @@
  * (cuda_kernels.has_wide), prompt rows use these, however few rows there are. Their last bits differ, so a
  * row's bits depend on its role and not on the number of other rows. There are also two kinds of products for
  * generated rows: `linear`, the fastest for few sequences, and `batch` for many. One of them is chosen for
- * all passes when the back end is opened. */
+ * all passes when the back end is opened. Blocks with activations of 4 and 8 bits have a third kind for all
+ * rows, `mixed`. */
 #ifndef NIB_EXEC_CUDA_CUDA_H
 #define NIB_EXEC_CUDA_CUDA_H
 

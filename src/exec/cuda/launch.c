@@ -17,7 +17,13 @@ bool launch_is_wide(const launch_walk *w, const step *s) {
     return w->g->block < last || s->feeds_cache || s->kind == STEP_ATTEND;
 }
 
+static const weight *weight_of(const launch_walk *w, const step *s) {
+    return &layout_block(w->c->setup.layout, w->g->block)->weights[w->ops[s->first].w];
+}
+
 static launch_kind product_kind(const launch_walk *w, const step *s) {
+    if (w->g->mixed && weight_of(w, s)->format.layout == PACK_TILE)
+        return LAUNCH_MIXED;
     return launch_is_wide(w, s) ? LAUNCH_WIDE : w->c->batched ? LAUNCH_BATCH : LAUNCH_LINEAR;
 }
 
@@ -51,7 +57,7 @@ static bool leaves_rows(const launch_walk *w, const step *s) {
 /* Only `linear` reads codes. The norm of a block that was never run is not loaded yet. */
 cuda_codes launch_leaves(const launch_walk *w, const step *s) {
     const step *to = s->codes_for;
-    if (w->c->batched || launch_is_wide(w, s))
+    if (w->c->batched || w->g->mixed || launch_is_wide(w, s))
         return (cuda_codes){0};
     if (s->kind == STEP_ATTEND && launch_attends_in_parts(w, &w->ops[s->first + s->n - 1]))
         return (cuda_codes){0};
@@ -254,6 +260,7 @@ static nib_status multiply_rows(const launch_walk *w, const step *s, int64_t r, 
     a.centred = norm && norm == s->layer_norm;
     a.shift = a.centred ? launch_vector(w, norm->b) : NULL;
     a.two = w->g->two;
+    a.n8 = kind == LAUNCH_MIXED ? weight_of(w, s)->n8 : 0;
     a.gated = gates_at_once(w, s);
     a.acts = acts_at_once(w, s);
     a.act = a.gated || a.acts ? s->tail->u.act.kind : ACT_SILU;
@@ -280,7 +287,9 @@ static nib_status multiply_rows(const launch_walk *w, const step *s, int64_t r, 
 }
 
 static nib_status multiply(const launch_walk *w, const step *s, nib_error *err) {
-    const int64_t each = launch_is_wide(w, s) ? w->g->n_row : CUDA_MAX_ROWS;
+    const launch_kind kind = product_kind(w, s);
+    const bool few = kind == LAUNCH_LINEAR || kind == LAUNCH_BATCH;
+    const int64_t each = few ? CUDA_MAX_ROWS : w->g->n_row;
     for (int64_t r = 0; r < w->g->n_row; r += each)
         NIB_TRY(multiply_rows(w, s, r, NUM_MIN(w->g->n_row - r, each), err));
     if (launch_shares_head(w, s))

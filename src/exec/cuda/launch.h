@@ -12,6 +12,7 @@ typedef struct row_group {
     int64_t run_row;    /* number of the first row in the run */
     int64_t bank;       /* the rows begin here in registers (visit.bank) */
     bool two;           /* activations have 16 bits */
+    bool mixed;         /* they have 4 and 8 bits by block of channels */
 } row_group;
 /* Queues the block's steps for a group. */
 nib_status launch_group(cuda *c, const row_group *g, nib_error *err);

@@ -79,6 +79,7 @@ static int launch_one(const cuda *c, const gpu_launch *l, cuda_stream on) {
     case LAUNCH_LINEAR: return c->k->linear(&l->u.linear, on);
     case LAUNCH_WIDE: return c->k->wide(&l->u.linear, on);
     case LAUNCH_BATCH: return c->k->batch(&l->u.linear, on);
+    case LAUNCH_MIXED: return c->k->mixed(&l->u.linear, on);
     case LAUNCH_SPARSE: return c->k->sparse(&l->u.sparse, on);
     case LAUNCH_STORE: return c->k->store(&l->u.attend, on);
     case LAUNCH_PACK: return c->k->pack(&l->u.attend, on);

@@ -17,6 +17,7 @@ typedef enum launch_kind {
     LAUNCH_LINEAR,
     LAUNCH_WIDE,
     LAUNCH_BATCH,
+    LAUNCH_MIXED,
     LAUNCH_SPARSE,
     LAUNCH_STORE,
     LAUNCH_PACK,

@@ -45,6 +45,13 @@ static size_t guess_wide(int64_t n_row, int64_t k) {
            ((size_t)num_round_up(k, TILE) * sizeof(uint16_t) + sizeof(float));
 }
 
+static size_t guess_mixed(int64_t n_row, int64_t k) {
+    enum { MULTIPROCESSORS = 132, TILE = 128, CHUNK = 1024, FLOATS = 132 /* bytes of a row's */ };
+    const int64_t rows = num_round_up(n_row, TILE), wide = num_round_up(k, TILE);
+    return (size_t)(rows * (wide + wide / 16 + FLOATS) + MULTIPROCESSORS * (num_round_up(k, CHUNK) / CHUNK) *
+                                                             TILE * TILE * (int64_t)sizeof(float));
+}
+
 static size_t guess_attend(int64_t n_row, int64_t n_head, int64_t d_head) {
     enum { COUNTERS = 1 << 16 };
     const int64_t heads = n_head * (d_head + 2) * (int64_t)sizeof(float);
@@ -78,6 +85,7 @@ static const cuda_kernels *guessed_sizes(void) {
                                        .has_wide = guess_has,
                                        .wide_scratch = guess_wide,
                                        .has_batch = guess_has,
+                                       .mixed_scratch = guess_mixed,
                                        .codes_bytes = guess_codes,
                                        .attend_scratch = guess_attend,
                                        .residual_scratch = guess_residual,

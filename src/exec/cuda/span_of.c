@@ -36,10 +36,12 @@ static int64_t left_bytes(int64_t k, int64_t group, bool norm) {
 
 /* Bytes of the input of few rows: the codes that were left, or one row itself. More rows are first written to
  * scratch. */
-static int64_t input_bytes(const cuda *c, const cuda_linear *a, bool halves) {
+static int64_t input_bytes(const cuda *c, const cuda_linear *a, launch_kind kind) {
     const int64_t k = a->w[0].k, x = a->n_row * k * FLOAT, norm = a->norm ? k * FLOAT : 0,
                   group = a->w[0].format.group;
-    if (halves)
+    if (kind == LAUNCH_MIXED)
+        return x + norm + a->n_row * (k + NUM_MIN(k, a->n8 * ACT_BLOCK));
+    if (kind != LAUNCH_LINEAR)
         return x + norm + 2 * (int64_t)c->k->wide_scratch(a->n_row, k);
     if (a->codes)
         return a->n_row * left_bytes(k, group, a->norm) + (group > 32 && !a->norm ? x : 0);
@@ -57,8 +59,8 @@ static double sum_bytes(const cuda_ranks *of, int64_t n_row, int64_t n) {
     return (double)(of->n_rank * 4 * n_row * n * FLOAT);
 }
 
-static void product(const cuda *c, const cuda_linear *a, bool halves, nib_span *out) {
-    int64_t bytes = input_bytes(c, a, halves);
+static void product(const cuda *c, const cuda_linear *a, launch_kind kind, nib_span *out) {
+    int64_t bytes = input_bytes(c, a, kind);
     for (int i = 0; i < a->n_w; i++) {
         const int64_t n = a->w[i].n;
         uint64_t of = 0;
@@ -217,7 +219,8 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
     case LAUNCH_EMBED: look_up(&l->u.embed, out); return;
     case LAUNCH_LINEAR:
     case LAUNCH_WIDE:
-    case LAUNCH_BATCH: product(c, &l->u.linear, l->kind != LAUNCH_LINEAR, out); return;
+    case LAUNCH_BATCH:
+    case LAUNCH_MIXED: product(c, &l->u.linear, l->kind, out); return;
     case LAUNCH_SPARSE: sparse(&l->u.sparse, out); return;
     case LAUNCH_ATTEND:
     case LAUNCH_PROMPT: attention(c, &l->u.attend, l->kind == LAUNCH_PROMPT, out); return;
@@ -286,7 +289,7 @@ static void label(const cuda *c, const gpu_launch *l, char *out, size_t size) {
         return;
     }
     const bool is_product = l->kind == LAUNCH_LINEAR || l->kind == LAUNCH_WIDE || l->kind == LAUNCH_BATCH ||
-                            l->kind == LAUNCH_EXPERTS;
+                            l->kind == LAUNCH_MIXED || l->kind == LAUNCH_EXPERTS;
     if (!is_product && names[l->kind]) {
         snprintf(out, size, "%s", names[l->kind]);
         return;

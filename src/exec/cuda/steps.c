@@ -14,6 +14,7 @@ typedef struct builder {
     const op *norm;
     bool any_format; /* formats of weights are not known yet */
     bool coded;      /* keys and values are codes */
+    bool mixed;      /* activations have 4 and 8 bits by block of channels */
     nib_error *err;
 } builder;
 
@@ -47,6 +48,8 @@ static nib_status check_format(const builder *b, const op *o) {
     const bool halves = f->group == 16;
     if (f->layout == PACK_ROWS || b->any_format)
         return NIB_OK;
+    if (b->mixed && (!cuda_mixes(f) || o->kind != OP_LINEAR))
+        return refuse(b, o, "its kernels have activations ax for u4g64 and u4g128 only");
     if (f->packing == PACK_PARTS && f->scale != PACK_SCALE_ZERO && f->bits >= 2 && f->bits <= 8 &&
         w->k <= MAX_PACK_ROW && (!halves || f->bits == 2 || f->bits == 3 || f->bits == 6))
         return NIB_OK;
@@ -448,7 +451,10 @@ static bool norms_layer(const builder *b, const step *norm, const step *s) {
 }
 
 static nib_status make_block(cuda *c, int i, step *to, nib_error *err) {
-    builder b = {.of = layout_block(c->setup.layout, i), .coded = kv_is_coded(c->setup.kv.type), .err = err};
+    builder b = {.of = layout_block(c->setup.layout, i),
+                 .coded = kv_is_coded(c->setup.kv.type),
+                 .mixed = c->setup.act_bits[i] == NIB_ACT_AX,
+                 .err = err};
     steps *s = &c->blocks[i];
     b.ops = b.of->program.ops;
     b.n_op = b.of->program.n_op;

@@ -133,6 +133,15 @@ static bool uses(const cuda *c, int r) {
     return c->registers >> r & 1;
 }
 
+/* Bytes of c->mem.wide_scratch. */
+static uint64_t wide_bytes(const cuda *c, int64_t k) {
+    bool mixed = false;
+    for (int b = 0; b < layout_n_block(c->setup.layout); b++)
+        mixed = mixed || c->setup.act_bits[b] == NIB_ACT_AX;
+    const uint64_t wide = c->k->has_wide() || c->batched ? c->k->wide_scratch(c->mem.max_rows, k) : 0;
+    return mixed ? NUM_MAX(wide, c->k->mixed_scratch(c->mem.max_rows, k)) : wide;
+}
+
 static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
     const model *m = cuda_model(c);
     const sizes s = sizes_of(c, c->setup.layout);
@@ -150,8 +159,7 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
         if (r != REG_LOGITS && uses(c, r) && model_reg_width(m, (reg)r) > 0)
             c->mem.codes[r] = take(base, &at, 1, c->k->codes_bytes(model_reg_width(m, (reg)r)));
     c->mem.linear_scratch = take(base, &at, 1, c->k->linear_scratch(CUDA_MAX_ROWS, s.k, c->setup.a16));
-    if (c->k->has_wide() || c->batched)
-        c->mem.wide_scratch = take(base, &at, 1, c->k->wide_scratch(c->mem.max_rows, s.k));
+    c->mem.wide_scratch = take(base, &at, 1, wide_bytes(c, s.k));
     if (s.added > 0)
         c->mem.embed_there = take(base, &at, c->mem.max_rows * s.added, sizeof(float));
     for (int i = 0; i < 4 && s.wider > 0; i++)

@@ -24,7 +24,7 @@ typedef struct gpu_workspace {
     float **cos_sin;       /* [n_rope][rows of the pass, n_rot] */
     int32_t *page_table;   /* page numbers of all segments; in `tables`, or in `pages` if there are many */
     void *codes[REG_MAX];  /* activation codes of few rows (cuda_codes); NULL: the register has none */
-    void *linear_scratch, *wide_scratch, *attend_scratch;
+    void *linear_scratch, *wide_scratch /* `wide`, `batch`, `mixed` */, *attend_scratch;
     void *expert_few, *expert_wide, *expert_rows, *expert_codes,
         *expert_scratch; /* cuda_route, cuda_experts; NULL: no experts */
     void *recurrent_scratch;
