@@ -92,15 +92,6 @@ __device__ __forceinline__ const __half *recent_at(const cuda_attend &a, bool is
     return (const __half *)page_at(a, is_value ? a.kv.recent_v : a.kv.recent_k, 16, pages, -1, head);
 }
 
-/* Loads that the compiler does not move. It would move others to their first use. */
-__device__ __forceinline__ uint4 load_now(const void *p) {
-    uint4 x;
-    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                 : "l"(p));
-    return x;
-}
-
 /* Halves scale * code + min, for two successive codes and word n of eight scales and minima. */
 __device__ __forceinline__ uint32_t word_of(const uint4 &x, int n) {
     return n == 0 ? x.x : n == 1 ? x.y : n == 2 ? x.z : x.w;

@@ -152,13 +152,18 @@ __device__ __forceinline__ float layer_norm(const image_job &j, float4 (&kept)[K
  * largest magnitude to [2^14, 2^15), far from both ends of the range of halves. */
 template <int KEEP, int ROWS, int WARPS>
 __global__ void __launch_bounds__(32 * WARPS * ROWS) images_make(const __grid_constant__ image_job j) {
-    enum { EACH = 32 * WARPS, STEP = 4 * EACH, CENTRES = KEEP > 0 && KEEP * STEP <= CUDA_MAX_CENTRED };
+    enum {
+        KEPT = KEEP ? KEEP : 1,
+        EACH = 32 * WARPS,
+        STEP = 4 * EACH,
+        CENTRES = KEEP > 0 && KEEP * STEP <= CUDA_MAX_CENTRED
+    };
     __shared__ row_facts shared[ROWS][WARPS], sums[ROWS][2][WARPS];
     const int own = (int)threadIdx.x / EACH, row = (int)blockIdx.x * ROWS + own, in = row % WIDE_ROWS,
               begin = 4 * ((int)threadIdx.x % EACH), end = j.n_tile * TILE_K;
     uint8_t *const images = j.out + (int64_t)(row / WIDE_ROWS) * j.n_tile * WIDE_IMAGE;
     const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    float4 kept[KEEP ? KEEP : 1];
+    float4 kept[KEPT];
     row_facts f = {0.0f, 0.0f};
     launch_next();
     launch_wait();
@@ -177,7 +182,7 @@ __global__ void __launch_bounds__(32 * WARPS * ROWS) images_make(const __grid_co
         for (int m = 0; m < KEEP; m++)
             kept[m] = four_load(x + begin + m * STEP, j.k - begin - m * STEP);
         if (CENTRES && j.centred)
-            f.largest = layer_norm < KEEP ? KEEP : 1, WARPS > (j, kept, begin, STEP, sums[own], 1 + own);
+            f.largest = layer_norm<KEPT, WARPS>(j, kept, begin, STEP, sums[own], 1 + own);
         else
 #pragma unroll
             for (int m = 0; m < KEEP; m++) {

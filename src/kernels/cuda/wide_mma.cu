@@ -326,6 +326,7 @@ __device__ __forceinline__ void block_run(const wide_job &j, const rings &r, con
 template <int BITS, bool HALVES, int N, int KIND, int TABLE = TABLE_NONE>
 __global__ void __launch_bounds__(MMA_THREADS, 1) wide_mma(const __grid_constant__ wide_job j) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    enum { QUARTER = N < 256 ? N / 2 : N / 4 };
     extern __shared__ __align__(128) uint8_t raw[];
     __shared__ uint64_t bars[4 * MMA_STAGES];
     __shared__ float factors[N];
@@ -362,7 +363,7 @@ __global__ void __launch_bounds__(MMA_THREADS, 1) wide_mma(const __grid_constant
     if (N < 256 || rows > N / 4)
         block_run<BITS, HALVES, N / 2, KIND, TABLE>(j, r, at);
     else
-        block_run < BITS, HALVES, N<256 ? N / 2 : N / 4, KIND, TABLE>(j, r, at);
+        block_run<BITS, HALVES, QUARTER, KIND, TABLE>(j, r, at);
 #endif
 }
 
