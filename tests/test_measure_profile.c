@@ -33,7 +33,7 @@ static char *profile_of(const char *path, const calibration *c, int n_thread, do
     if (measure_importance(path, &o, c, &p, &err) || importance_print(&p, &text, &err))
         fail_msg("%s: %s", path, err.message);
     *bound = p.raw[IMPORTANCE_MCAP][0];
-    assert_true(p.seconds > 0 && p.rss_peak > 0);
+    assert_true(p.rss_peak > 0);
     importance_clear(&p);
     return text;
 }

@@ -97,8 +97,7 @@ static uint64_t sum_of(const block *blk) {
         size_t n;
     } parts[] = {{blk->weights, (size_t)blk->n_weight * sizeof *blk->weights},
                  {blk->program.ops, (size_t)blk->program.n_op * sizeof *blk->program.ops},
-                 {&blk->bytes, sizeof blk->bytes},
-                 {&blk->file_bytes, sizeof blk->file_bytes}};
+                 {&blk->bytes, sizeof blk->bytes}};
     uint64_t h = 17;
     for (size_t i = 0; i < NUM_COUNT(parts); i++)
         for (size_t j = 0; j < parts[i].n; j++)

@@ -165,7 +165,6 @@ static nib_status open_some(const opened *o, bool half, pager **out, uint64_t *r
 static void as_it_was_predicted(void **state) {
     (void)state;
     nib_memory mem;
-    pager_stats stats;
     pager *p;
     uint64_t resident;
     nib_error err = {0};
@@ -182,8 +181,6 @@ static void as_it_was_predicted(void **state) {
         /* exactly the pages of the list */
         assert_int_equal(open_some(&o, true, &p, &resident, &err), NIB_OK);
         ledger_report(o.l, &mem);
-        pager_get_stats(p, &stats);
-        assert_int_equal(stats.resident_bytes, resident);
         assert_int_equal(mem.owner[NIB_OWNER_WEIGHTS], resident);
         assert_int_equal(mem.owner[NIB_OWNER_TABLES], o.need.tables);
         assert_int_equal(mem.owner[NIB_OWNER_STAGING], o.need.ring + o.need.row);

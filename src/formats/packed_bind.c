@@ -241,13 +241,12 @@ static nib_status bind_rows(binding *b, nib_error *err) {
     return keep(b, err);
 }
 
-/* Element i of an array of the configuration. */
-static int64_t config_size(const binding *b, const char *key, size_t i, int64_t fallback) {
-    char name[160];
-    snprintf(name, sizeof name, "quantization_config.%s", key);
-    const meta_value *v = container_meta(b->c, name);
+/* Rows (i 0) or columns (1) of a block with a scale. */
+static int64_t scaled_block(const binding *b, size_t i) {
+    enum { USUAL = 128 };
+    const meta_value *v = container_meta(b->c, "quantization_config.weight_block_size");
     const bool there = v && v->type == META_ARRAY && v->elem == META_INT && i < v->n && v->v.ints[i] > 0;
-    return there ? v->v.ints[i] : fallback;
+    return there ? v->v.ints[i] : USUAL;
 }
 
 /* The dtype of the checkpoint's computation, to which its values are rounded. */
@@ -276,8 +275,8 @@ static nib_status bind_fp8(binding *b, const char *scale, nib_error *err) {
     m->block = m->k;
     m->block_rows = rows == 1 ? m->n : 1;
     if (cols > 1 || (rows > 1 && rows != m->n)) {
-        m->block_rows = config_size(b, "weight_block_size", 0, 128);
-        m->block = config_size(b, "weight_block_size", 1, 128);
+        m->block_rows = scaled_block(b, 0);
+        m->block = scaled_block(b, 1);
     }
     m->n_group = num_div_up(m->k, m->block);
     if ((!is_scale(&m->scales) && m->scales.type != TYPE_F8_E8M0) || m->scales.n_dim > 2 ||

@@ -53,7 +53,8 @@ bool char_class_add_named(char_class *c, char name) {
     return true;
 }
 
-bool char_is_plain(uint32_t c) {
+/* Whether the character is written as it is: no control character, quotation mark or backslash. */
+static bool char_is_plain(uint32_t c) {
     return c >= 0x20 && c != '"' && c != '\\' && c != 0x7f;
 }
 

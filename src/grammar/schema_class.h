@@ -23,7 +23,5 @@ void char_class_invert(char_class *c); /* replaces the class by its complement *
 bool char_class_put(writer *w, char_class *c);
 /* Writes one character as an expression. */
 void char_put(writer *w, uint32_t c);
-/* Whether the character is written as it is: no control character, quotation mark or backslash. */
-bool char_is_plain(uint32_t c);
 
 #endif

@@ -136,7 +136,6 @@ nib_status measure_importance(const char *name, const nib_engine_options *option
                               importance *out, nib_error *err) {
     nib_engine_options o = *options;
     nib_engine *engine = NULL;
-    const double start = time_now();
     int64_t longest;
     memset(out, 0, sizeof *out);
     const int64_t n_row = prompt_rows_count(c, 0, &longest);
@@ -159,7 +158,6 @@ nib_status measure_importance(const char *name, const nib_engine_options *option
     nib_engine_memory(engine, &memory);
     out->rss_peak = memory.rss_peak;
     out->model_bytes = nib_engine_info(engine)->bytes;
-    out->seconds = time_now() - start;
     nib_engine_close(engine);
     return status;
 }

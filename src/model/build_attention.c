@@ -125,7 +125,7 @@ static void latent_attention(builder *p, int layer, reg in) {
     p->ops[p->n - 1].u.copy.at_in = turned;
     emit_groups(p, OP_GROUPS, SLOT_V, REG_V, sums, n, v, low);
     emit_linear(p, SLOT_O, REG_O, REG_V);
-    emit_reduce(p, REG_O, hp->d_model);
+    emit_reduce(p, hp->d_model);
     if (builder_has(p, SLOT_ATTN_POST_NORM))
         emit_norm(p, SLOT_ATTN_POST_NORM, REG_O, REG_O, hp->d_model, 1);
 }
@@ -188,7 +188,7 @@ void build_attention(builder *p, int layer, reg in) {
     if (pads)
         emit_copy(p, narrow, REG_A, shape->n_head, v, d, 0, v, 0);
     emit_linear(p, SLOT_O, REG_O, pads ? narrow : REG_A);
-    emit_reduce(p, REG_O, hp->d_model);
+    emit_reduce(p, hp->d_model);
     emit_scale(p, REG_O, hp->d_model, hp->attn_out_scale);
     if (builder_has(p, SLOT_ATTN_POST_NORM))
         emit_norm(p, SLOT_ATTN_POST_NORM, REG_O, REG_O, hp->d_model, 1);

@@ -95,7 +95,7 @@ static void shared_expert(builder *p, reg in) {
     emit_linear(p, SLOT_DOWN_SHEXP, out, REG_U);
     if (builder_has(p, SLOT_SHEXP_ROUTER))
         emit_linear(p, SLOT_SHEXP_ROUTER, by, in);
-    emit_sum(p, REG_O, out, hp->d_model, 1);
+    emit_sum(p, REG_O, out, hp->d_model);
     p->ops[p->n - 1].in3 = builder_has(p, SLOT_SHEXP_ROUTER) ? by : REG_NONE;
 }
 
@@ -118,7 +118,7 @@ static void mixture(builder *p, reg in) {
         emit_linear(p, SLOT_LATENT_UP, REG_O, to);
     if (builder_has(p, SLOT_DOWN_SHEXP))
         shared_expert(p, in);
-    emit_reduce(p, REG_O, hp->d_model);
+    emit_reduce(p, hp->d_model);
     if (hp->ffn_scale != 1)
         emit_value(p, OP_SCALE, REG_O, hp->d_model, hp->ffn_scale);
 }
@@ -141,7 +141,7 @@ static void dense(builder *p, int layer, reg in) {
         o->cost.macs = (uint64_t)d_ff;
     }
     emit_linear(p, SLOT_DOWN, REG_O, REG_U);
-    emit_reduce(p, REG_O, c->hp.d_model);
+    emit_reduce(p, c->hp.d_model);
     emit_scale(p, REG_O, c->hp.d_model, c->hp.down_scale);
 }
 
@@ -154,7 +154,7 @@ static void branches(builder *p, int layer, reg in) {
     emit_norm(p, SLOT_EXPERT_NORM, REG_H, REG_X, d, 1);
     mixture(p, REG_H);
     emit_norm(p, SLOT_EXPERT_POST_NORM, REG_O, REG_O, d, 1);
-    emit_sum(p, REG_O, of_dense, d, 1);
+    emit_sum(p, REG_O, of_dense, d);
 }
 
 void build_feed_forward(builder *p, int layer, reg in) {

@@ -86,18 +86,18 @@ void build_altup_layer(builder *p, int layer) {
     emit_linear(p, SLOT_LAUREL_L, low, REG_H);
     emit_linear(p, SLOT_LAUREL_R, laurel, low);
     emit_norm(p, SLOT_LAUREL_NORM, laurel, laurel, d, 1);
-    emit_sum(p, laurel, REG_H, d, 1);
+    emit_sum(p, laurel, REG_H, d);
     build_attention(p, layer, REG_H);
-    emit_sum(p, active, REG_O, d, 1);
-    emit_sum(p, active, laurel, d, 1);
+    emit_sum(p, active, REG_O, d);
+    emit_sum(p, active, laurel, d);
     emit_value(p, OP_SCALE, active, d, sqrt(0.5));
     emit_norm(p, SLOT_FFN_NORM, REG_H, active, d, 1);
     build_feed_forward(p, layer, REG_H);
-    emit_sum(p, active, REG_O, d, 1);
+    emit_sum(p, active, REG_O, d);
     const reg correct = factors(p, SLOT_ALTUP_CORRECT, active, n);
     take_stream(p, REG_O, hp->stream_active);
     emit_value(p, OP_SCALE, REG_O, d, -1);
-    emit_sum(p, REG_O, active, d, 1); /* what the layer changed */
+    emit_sum(p, REG_O, active, d); /* what the layer changed */
     o = mix(p, REG_X, REG_O, n, 1, n, 1);
     mix_by(o, correct, n, 1, 0);
     o->u.mix.plus = 1;
@@ -137,7 +137,7 @@ reg build_altup_head(builder *p) {
         emit_copy(p, one, all, 1, d, (n - 1) * d, 0, d, 0);
         p->ops[p->n - 1].u.copy.at_in = (i - 1) * d;
         scale_like(p, one, 1, REG_X, n * d);
-        emit_sum(p, REG_O, one, d, 1);
+        emit_sum(p, REG_O, one, d);
     }
     emit_value(p, OP_SCALE, REG_O, d, 1 / (double)n);
     return REG_O;

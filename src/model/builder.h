@@ -26,11 +26,11 @@ void emit_plain_norm(builder *p, reg out, reg in, int64_t width, int64_t n_group
 void emit_linear(builder *p, slot_id slot, reg out, reg in);
 /* An op with one number, in place. */
 void emit_value(builder *p, op_kind kind, reg r, int64_t width, double value);
-void emit_scale(builder *p, reg r, int64_t width, double value);          /* none, if value is 1 */
-void emit_sum(builder *p, reg to, reg more, int64_t width, double value); /* to += more * value */
+void emit_scale(builder *p, reg r, int64_t width, double value); /* none, if value is 1 */
+void emit_sum(builder *p, reg to, reg more, int64_t width);      /* to += more */
 /* r = act(z) * r */
 void emit_gate(builder *p, reg z, reg r, act_kind act, int64_t n);
-void emit_reduce(builder *p, reg r, int64_t width); /* none, if the model is whole */
+void emit_reduce(builder *p, int64_t width); /* of REG_O; none, if the model is whole */
 void emit_rope(builder *p, reg r, int64_t n_head, int64_t d_head, int table);
 /* Copies n_group groups of n columns, `step_in` apart, to places `step` apart from `at` on. */
 void emit_copy(builder *p, reg out, reg in, int64_t n_group, int64_t n, int64_t step_in, int64_t at,

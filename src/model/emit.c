@@ -59,17 +59,17 @@ void emit_scale(builder *p, reg r, int64_t width, double value) {
         emit_value(p, OP_SCALE, r, width, value);
 }
 
-void emit_sum(builder *p, reg to, reg more, int64_t width, double value) {
+void emit_sum(builder *p, reg to, reg more, int64_t width) {
     op *o = emit(p, OP_ADD, to, to, width, width);
     o->in2 = more;
-    o->u.num.value = (float)value;
+    o->u.num.value = 1;
     o->cost.act_bytes = (uint64_t)width * 12;
     o->cost.macs = (uint64_t)width;
 }
 
-void emit_reduce(builder *p, reg r, int64_t width) {
+void emit_reduce(builder *p, int64_t width) {
     if (p->m->share.n > 1)
-        emit(p, OP_REDUCE, r, r, width, width)->cost.macs = (uint64_t)(width * p->m->share.n);
+        emit(p, OP_REDUCE, REG_O, REG_O, width, width)->cost.macs = (uint64_t)(width * p->m->share.n);
 }
 
 void emit_rope(builder *p, reg r, int64_t n_head, int64_t d_head, int table) {

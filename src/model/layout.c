@@ -267,7 +267,7 @@ static nib_status leave_out(layout *l, int which, nib_error *err) {
         return nib_fail(err, NIB_E_USAGE, "%s: expected a layer to leave out, found another block", b->name);
     b->n_weight = 0;
     b->program.n_op = 0;
-    b->bytes = b->file_bytes = 0;
+    b->bytes = 0;
     return NIB_OK;
 }
 
@@ -287,7 +287,7 @@ static void leave_to_others(layout *l, int which) {
     if (is_shared(l->m, which))
         return;
     b->n_weight = 0;
-    b->bytes = b->file_bytes = 0;
+    b->bytes = 0;
 }
 
 static nib_status apply(layout *l, const layout_choice *c, nib_error *err) {

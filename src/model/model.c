@@ -78,16 +78,6 @@ reg model_declare_reg(model *m, const char *name) {
 
 /* --- blocks -------------------------------------------------------------------------------------- */
 
-/* Bytes of one weight's pieces in the files. */
-static uint64_t file_bytes(const weight *w) {
-    uint64_t sum = 0, row = 0;
-    if (w->shared_block >= 0 || !type_row_bytes(w->type, w->vector ? 1 : weight_file_k(w), &row))
-        return 0;
-    for (int i = 0; i < w->n_piece; i++)
-        sum += (uint64_t)w->pieces[i].n_row * row;
-    return sum;
-}
-
 static void note_widths(model *m, const op *o) {
     const bool attends = o->kind == OP_ATTENTION;
     const int64_t q = attends ? o->u.attn.n_head * o->u.attn.d_head : o->k;
@@ -125,7 +115,6 @@ static nib_status keep_block(model *m, block *to, const bound *b, const op *ops,
     NIB_TRY(block_sum(to, err));
     for (int i = 0; i < b->n; i++) {
         const weight *w = &weights[i];
-        to->file_bytes += file_bytes(w);
         if (w->shared_block < 0)
             m->n_param += (uint64_t)(w->n_expert > 0 ? w->n_expert * w->expert_n : w->n) * (uint64_t)w->k;
     }

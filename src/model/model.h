@@ -81,8 +81,7 @@ typedef struct block {
     const weight *weights;
     int n_weight;
     program program;
-    uint64_t bytes;      /* resident bytes of its own weights, each rounded up to 64 */
-    uint64_t file_bytes; /* bytes of its pieces in the files */
+    uint64_t bytes; /* resident bytes of its own weights, each rounded up to 64 */
 } block;
 
 typedef struct model model;

@@ -46,7 +46,6 @@ typedef struct importance {
                      nothing */
     uint64_t rss_peak,
         model_bytes; /* peak of the measurement (0 in a loaded profile); bytes of the weights in the files */
-    double seconds;  /* duration of the measurement; 0 in a loaded profile */
 } importance;
 
 void importance_clear(importance *p); /* zeroed is fine */

@@ -105,8 +105,7 @@ static nib_status sample(const awq *a, const gram_site *in, float *rows, type_id
             const type_id to = format_of(a, piece);
             const int64_t step = NUM_MAX(piece->n_row * of->n_piece / SAMPLE_ROWS, (int64_t)1);
             for (int64_t r = 0; r < piece->n_row && *n_row < max; r += step) {
-                NIB_TRY(
-                    tensor_read(c, piece->tensor, piece->first_row + r, 1, raw, rows + *n_row * in->k, err));
+                NIB_TRY(tensor_read(c, piece->tensor, piece->first_row + r, raw, rows + *n_row * in->k, err));
                 type[(*n_row)++] = to;
             }
         }

@@ -101,7 +101,7 @@ static nib_status add_columns(losing *l, const weight *w, int site, void *raw, n
     for (int i = 0; i < w->n_piece; i++)
         for (int64_t r = 0; r < w->pieces[i].n_row; r++) {
             const weight_piece *p = &w->pieces[i];
-            NIB_TRY(tensor_read(model_container(l->p->m), p->tensor, p->first_row + r, 1, raw, l->row, err));
+            NIB_TRY(tensor_read(model_container(l->p->m), p->tensor, p->first_row + r, raw, l->row, err));
             for (int64_t c = 0; c < w->k; c++)
                 l->column[site][c] += l->row[c] * l->row[c];
         }

@@ -70,17 +70,15 @@ int64_t tensor_rows(const container_tensor *t) {
     return n;
 }
 
-nib_status tensor_read(const container *c, const container_tensor *t, int64_t first, int64_t n, void *raw,
-                       float *out, nib_error *err) {
+nib_status tensor_read(const container *c, const container_tensor *t, int64_t row, void *raw, float *out,
+                       nib_error *err) {
     uint64_t row_bytes = 0;
     if (t->packed)
-        return packed_read(c, t, first, n, TYPE_F32, out, err);
+        return packed_read(c, t, row, 1, TYPE_F32, out, err);
     type_row_bytes(t->type, tensor_columns(t), &row_bytes);
-    NIB_TRY(file_read_at(container_file(c, t->file), raw, t->offset + (uint64_t)first * row_bytes,
-                         (uint64_t)n * row_bytes, err));
-    for (int64_t i = 0; i < n; i++)
-        type_get(t->type)->dequantize((const uint8_t *)raw + (uint64_t)i * row_bytes,
-                                      out + i * tensor_columns(t), tensor_columns(t));
+    NIB_TRY(
+        file_read_at(container_file(c, t->file), raw, t->offset + (uint64_t)row * row_bytes, row_bytes, err));
+    type_get(t->type)->dequantize(raw, out, tensor_columns(t));
     return NIB_OK;
 }
 

@@ -79,9 +79,9 @@ int64_t tensor_rows(const container_tensor *t);
  * pieces do not have such a row. */
 nib_status gguf_tensor_read(const container *c, const gguf_tensor *t, int64_t first, int64_t n,
                             const row_scratch *scratch, uint8_t *out, nib_error *err);
-/* Reads rows [first, first + n) of a tensor of the files to out [n, k] in f32. raw: memory for these rows in
- * the file's type. NIB_E_IO. */
-nib_status tensor_read(const container *c, const container_tensor *t, int64_t first, int64_t n, void *raw,
-                       float *out, nib_error *err);
+/* Reads a row of a tensor of the files to out [k] in f32. raw: memory for the row in the file's type.
+ * NIB_E_IO. */
+nib_status tensor_read(const container *c, const container_tensor *t, int64_t row, void *raw, float *out,
+                       nib_error *err);
 
 #endif

@@ -46,13 +46,13 @@ const member_table openai_completion_members = {completion_rows, NUM_COUNT(compl
 static const member stream_rows[] = {
     {"include_usage", MEMBER_BOOL, offsetof(call, usage), 0, 0},
 };
-const member_table openai_stream_members = {stream_rows, NUM_COUNT(stream_rows)};
+static const member_table stream_members = {stream_rows, NUM_COUNT(stream_rows)};
 
 static bool read_stream_options(call *c, fault *why) {
     const json_t *options = member_get(c->body, "stream_options");
     if (options && !json_is_object(options))
         return fault_field(why, "stream_options", "expected an object, found %s", json_type_name(options));
-    return members_read(options, &openai_stream_members, c, why);
+    return members_read(options, &stream_members, c, why);
 }
 
 /* Reads {"50256": -100}. The ends of the range mean, as in OpenAI's API, "never" and "only". */

@@ -85,9 +85,9 @@ typedef struct member_table {
 } member_table;
 bool members_read(const json_t *object, const member_table *table, void *out, fault *why);
 /* The members of each API's bodies; openapi.c describes them from the same rows. */
-extern const member_table openai_members, openai_chat_members, openai_completion_members,
-    openai_stream_members, ollama_members, ollama_options, ollama_generate_members, anthropic_members,
-    responses_members, sampler_members, tokenize_members;
+extern const member_table openai_members, openai_chat_members, openai_completion_members, ollama_members,
+    ollama_options, ollama_generate_members, anthropic_members, responses_members, sampler_members,
+    tokenize_members;
 /* Parses a body, which must be an object; the caller frees it with json_decref. NULL: *why is set. */
 json_t *body_parse(const char *text, size_t n_byte, fault *why);
 

@@ -104,7 +104,7 @@ static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error
     NIB_TRY(engine_sequence_memory(b->engine, b->kv, &memory, err));
     memory.goes_back = driver_goes_back(&b->driver);
     const kv_amount n = kv_table_amount(kv_pool_paging(memory.pages), b->n_slot, b->n_page);
-    NIB_TRY(kv_call_reserve(memory.pages, n, true, err));
+    NIB_TRY(kv_call_reserve(memory.pages, n, err));
     b->reserved = n;
     b->pages = memory.pages;
     b->n_page_free = b->n_page;

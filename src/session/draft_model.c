@@ -85,7 +85,7 @@ static nib_status open_sequences(draft_model *g, nib_engine *with, nib_error *er
     NIB_TRY(engine_sequence_memory(with, g->driver.on.kv, &memory, err));
     const int64_t n_page = kv_table_pages(g->driver.on.kv, g->n_ctx) * g->n_slot;
     const kv_amount n = kv_table_amount(kv_pool_paging(memory.pages), g->n_slot, n_page);
-    NIB_TRY(kv_call_reserve(memory.pages, n, true, err));
+    NIB_TRY(kv_call_reserve(memory.pages, n, err));
     g->pages = memory.pages;
     g->reserved = n;
     NIB_TRY(memory_region_open(&g->memory, device_host(), g->driver.on.ledger, NIB_OWNER_ACTIVATIONS, tokens,

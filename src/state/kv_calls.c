@@ -97,14 +97,12 @@ nib_status kv_log_watch(kv_log *log, kv_pool *pool, nib_error *err) {
 
 /* ---- pools ---- */
 
-nib_status kv_call_reserve(kv_pool *pool, kv_amount n, bool huge, nib_error *err) {
+nib_status kv_call_reserve(kv_pool *pool, kv_amount n, nib_error *err) {
     kv_log *log = begin(pool);
-    const nib_status status = kv_pool_reserve(pool, n, huge, err);
+    const nib_status status = kv_pool_reserve(pool, n, true, err);
     if (status == NIB_OK)
-        append(
-            log,
-            (kv_call){.kind = KV_CALL_RESERVE, .pool = kv_pool_number(pool), .arg = {n.page, n.part, huge}},
-            NULL);
+        append(log, (kv_call){.kind = KV_CALL_RESERVE, .pool = kv_pool_number(pool), .arg = {n.page, n.part}},
+               NULL);
     end(log);
     return status;
 }

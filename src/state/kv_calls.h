@@ -27,7 +27,7 @@ nib_status kv_log_watch(kv_log *log, kv_pool *pool, nib_error *err);
 /* Appends the records since the last call to *bytes, which grows. NIB_E_NOMEM: also if a record was lost. */
 nib_status kv_log_take(kv_log *log, void **bytes, size_t *cap, size_t *n_byte, nib_error *err);
 
-nib_status kv_call_reserve(kv_pool *pool, kv_amount n, bool huge, nib_error *err);
+nib_status kv_call_reserve(kv_pool *pool, kv_amount n, nib_error *err);
 void kv_call_unreserve(kv_pool *pool, kv_amount n);
 nib_status kv_call_open(kv_table *t, kv_pool *pool, const layout *lay, device *d, ledger *l, int64_t n_ctx,
                         const kv_amount *reserved, nib_error *err);

@@ -154,7 +154,7 @@ static nib_status repeat(kv_repeat *r, const kv_call *call, nib_error *err) {
     if (of_pool && (call->pool < 0 || call->pool >= r->n_pool || n.page < 0 || n.part < 0))
         return damaged(err, call);
     if (call->kind == KV_CALL_RESERVE)
-        return kv_pool_reserve(r->pools[call->pool].pool, n, call->arg[2] != 0, err);
+        return kv_pool_reserve(r->pools[call->pool].pool, n, true, err);
     if (call->kind == KV_CALL_UNRESERVE) {
         kv_pool_unreserve(r->pools[call->pool].pool, n);
         return NIB_OK;

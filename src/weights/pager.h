@@ -194,7 +194,6 @@ bool pager_streams(const pager *p);
 nib_status pager_check_files(const pager *p, nib_error *err);
 
 typedef struct pager_stats {
-    uint64_t resident_bytes;             /* packed weights in memory, vectors included */
     uint64_t bytes_loaded;               /* read from disk while opening */
     uint64_t bytes_streamed;             /* read from disk afterwards, rows of tables included */
     uint64_t pass_bytes;                 /* read from disk for a pass with one row, without rows of tables */

@@ -276,8 +276,7 @@ pager_bytes pager_where(const pager *p, int b, int w, const bool *copied) {
 }
 
 void pager_get_stats(const pager *p, pager_stats *out) {
-    *out = (pager_stats){.resident_bytes = p->map_bytes,
-                         .bytes_loaded = p->bytes_loaded,
+    *out = (pager_stats){.bytes_loaded = p->bytes_loaded,
                          .bytes_streamed = atomic_load(&p->bytes_streamed),
                          .pass_bytes = p->pass_bytes,
                          .wait_s = p->wait_s,
