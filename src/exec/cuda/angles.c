@@ -83,7 +83,7 @@ void angles_ahead(cuda *c) {
             return;
     for (int i = 0; i < NUM_MIN(p->n_segment, CUDA_MAX_ROWS); i++) {
         const segment next = {.position = p->segments[i].position + 1, .n_row = 1};
-        /* The angles are there: a pass calls this for each read of its results. */
+        /* The angles are there: a pass calls this whenever the host waits. */
         if (c->angles.position[i] == next.position)
             continue;
         for (int t = 0; t < model_n_rope(cuda_model(c)); t++)

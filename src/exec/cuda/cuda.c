@@ -163,12 +163,13 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
     return status;
 }
 
-static nib_status wait_until_done(const cuda *c, nib_error *err) {
+static nib_status wait_until_done(cuda *c, nib_error *err) {
+    angles_ahead(c);
     return device_cuda_ok(c->base.device, c->k->stream_sync(c->stream), "computing", err);
 }
 
 /* The same before results are read: they are those of all ranks, or nobody gets them. */
-static nib_status wait_for_results(const cuda *c, nib_error *err) {
+static nib_status wait_for_results(cuda *c, nib_error *err) {
     NIB_TRY(wait_until_done(c, err));
     return reduce_end(c, err);
 }
@@ -304,7 +305,6 @@ static nib_status cuda_run(backend *b, const backend_run *r, nib_error *err) {
         return NIB_OK;
     const int64_t n = model_reg_width(cuda_model(c), REG_LOGITS);
     NIB_TRY(copy_row(c, c->mem.logits, c->mem.reg[REG_LOGITS], n, err));
-    angles_ahead(c);
     NIB_TRY(wait_for_results(c, err));
     memcpy(c->now.pass.logits, c->mem.logits, (size_t)n * sizeof *c->mem.logits);
     return NIB_OK;
@@ -338,7 +338,6 @@ static nib_status cuda_write_stream(backend *b, int64_t row, int64_t n_row, cons
 
 static nib_status cuda_read_logits(backend *b, int64_t n_row, const float **out, nib_error *err) {
     cuda *c = cuda_of(b);
-    angles_ahead(c);
     *out = c->mem.logits;
     return read_rows(c, c->mem.logits, c->mem.reg[REG_LOGITS], c->mem.ld[REG_LOGITS],
                      model_reg_width(cuda_model(c), REG_LOGITS), n_row, err);
@@ -348,7 +347,6 @@ static nib_status cuda_read_best(backend *b, int64_t n_row, const int32_t **ids,
                                  nib_error *err) {
     cuda *c = cuda_of(b);
     const int64_t n = n_row * c->now.pass.n_best;
-    angles_ahead(c);
     *ids = c->mem.found;
     *logits = (const float *)(const void *)(c->mem.found + n);
     NIB_TRY(spans_copy(c, "copy the largest logits", DEVICE_COMPUTE, c->mem.found, c->mem.best,
