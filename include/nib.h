@@ -181,10 +181,13 @@ typedef struct nib_engine_options {
     bool grammar;    /* answers will use grammars: under a RAM cap memory for one is reserved, a 64th of the
                       * cap, at least 2 MiB, and about 73 bytes for each token of the vocabulary */
     bool vocab_only; /* tokenizer and metadata only: no weights are read */
-    bool ahead;  /* opens the model's head that predicts later tokens (multi-token prediction) instead of the
-                    model: a draft model for it (nib_session_options.draft), and for nothing else.
-                    NIB_E_USAGE: it has none, or several devices are requested */
-    bool stream; /* weights that do not fit the RAM cap may be streamed from disk */
+    bool ahead; /* opens the model's head that predicts later tokens (multi-token prediction) instead of the
+                   model: a draft model for it (nib_session_options.draft), and for nothing else.
+                   NIB_E_USAGE: it has none, or several devices are requested */
+    const nib_engine *lender; /* an engine of that head, open until this one is closed: on the processor, and
+                                 without packed files (`packed`), an embedding and an output head that both
+                                 have are in memory once, the other engine's. NULL: none */
+    bool stream;              /* weights that do not fit the RAM cap may be streamed from disk */
     /* The time of generated tokens is stored under $XDG_CACHE_HOME/nibble/learned when the engine closes.
      * Stored times correct predictions only, never what is computed. */
     bool learn;

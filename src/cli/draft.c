@@ -67,6 +67,7 @@ int cli_session_draft(cli_args *args, nib_engine_options *options, nib_engine **
     if (code || !*draft)
         return code;
     args->beside = bytes_to_come(*draft);
+    options->lender = *draft;
     options->cap_of = cap_of;
     if (options->ram != NIB_AUTO)
         options->ram -= NUM_MIN(options->ram, args->beside);

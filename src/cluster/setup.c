@@ -59,6 +59,7 @@ nib_status setup_send(const rank_link *to, const cluster_setup *from, nib_error 
     s.options.log = NULL;
     s.options.cancel = NULL;
     s.options.cap_of = NULL;
+    s.options.lender = NULL; /* an engine of this process */
     s.options.user = NULL;
     const link_part parts[] = {{&s.options, sizeof s.options},
                                {s.ranks, (size_t)s.n_rank * sizeof *s.ranks},

@@ -93,6 +93,13 @@ static const bool *copied_by(const backend *by) {
     return by->store ? device_store_copied(by->store) : NULL;
 }
 
+/* The pager of another engine that has weights of this model in host memory; NULL: none. */
+static const pager *lender_of(const engine_core *e) {
+    const nib_engine *from = e->requested.lender;
+    const bool host = from && !e->kind->memory && !from->core.kind->memory;
+    return host && !strcmp(e->path, from->core.path) ? from->pager : NULL;
+}
+
 static nib_status open_weights(nib_engine *e, const engine_internal *internal, nib_error *err) {
     uint64_t session, later[PLACES];
     backend_rows rows = {.n_head = 0};
@@ -112,7 +119,8 @@ static nib_status open_weights(nib_engine *e, const engine_internal *internal, n
     NIB_TRY(reserve_rows(e, internal, session, &rows, later, err));
     say_if_whole(e);
     NIB_TRY(placement_open(&e->placement, e->core.layout, e->core.ledger, err));
-    NIB_TRY(engine_open_weights(&e->core, later[PLACE_RAM], copied_by(e->backend), &e->pager, err));
+    NIB_TRY(engine_open_weights(&e->core, later[PLACE_RAM], copied_by(e->backend), lender_of(&e->core),
+                                &e->pager, err));
     popular_forget(&e->core);
     placement_fill(&e->placement, e->core.layout, e->pager, e->backend->store,
                    e->core.has_sketch ? e->core.resolved.n_best : 0,

@@ -183,14 +183,15 @@ static nib_status place_and_load(placing *w, nib_error *err) {
     return NIB_OK;
 }
 
-nib_status engine_open_weights(engine_core *e, uint64_t others, const bool *copied, pager **out,
-                               nib_error *err) {
+nib_status engine_open_weights(engine_core *e, uint64_t others, const bool *copied, const pager *lender,
+                               pager **out, nib_error *err) {
     const nib_engine_options *requested = &e->requested;
     char *packed = engine_packed_folder(e);
     text_loader text = {.of = &e->text, .ledger = e->ledger, .log = &e->log};
     placing w = {.e = e, .others = others, .copied = copied};
     const pager_options how = {.threads = e->threads,
                                .packed = packed,
+                               .lender = lender,
                                .write_packed = engine_packed_may_write(e),
                                .progress = requested->progress,
                                .cancel = &e->cancel,

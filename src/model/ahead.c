@@ -73,6 +73,29 @@ nib_status config_take_ahead(const config_source *s, config *c, nib_error *err) 
     return NIB_OK;
 }
 
+static bool has_tensor(const block *b, const container_tensor *t) {
+    for (int i = 0; i < b->n_weight; i++)
+        if (b->weights[i].pieces[0].tensor == t)
+            return true;
+    return false;
+}
+
+uint64_t model_ahead_bytes(const model *m, bool own) {
+    uint64_t sum = 0;
+    for (int b = 0; m->next != NULL && b < m->next->n_block; b++) {
+        const block *x = &m->next->blocks[b];
+        sum += x->bytes;
+        for (int i = 0; own && i < x->n_weight; i++) {
+            const weight *w = &x->weights[i];
+            const container_tensor *t = w->pieces[0].tensor;
+            if (!w->vector && w->shared_block < 0 &&
+                (has_tensor(&m->blocks[0], t) || has_tensor(&m->blocks[m->n_block - 1], t)))
+                sum -= w->bytes;
+        }
+    }
+    return sum;
+}
+
 static bool is_there(const binder *b, slot_id slot) {
     return bind_find(b, bind_row(b, slot), 0, ".weight") != NULL;
 }

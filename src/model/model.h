@@ -112,6 +112,8 @@ const hparams *model_hparams(const model *m);
  * A pass of it gets the states of positions as its residual stream (ahead.c). */
 const model *model_ahead(const model *m);
 bool model_is_ahead(const model *m); /* the model is such a head */
+/* Resident bytes of the head's weights; own: without those that are the model's too. 0: there is none. */
+uint64_t model_ahead_bytes(const model *m, bool own);
 const container *model_container(const model *m);
 /* The same for the owner of the model, who may free the vocabulary (container_drop_vocab) when a tokenizer
  * has been built from it. Nothing else of a model changes after it was opened. */

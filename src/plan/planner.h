@@ -109,7 +109,8 @@ typedef struct plan_question {
     int64_t n_cell, n_cell_streamed; /* rows of a visit, likewise; 0: all of a pass */
     int n_sequence;        /* sequences that may decode together (the speed is that of one alone); 0: one */
     int n_best;            /* number of the largest logits that the head computes by its sketch; 0: all */
-    uint64_t ahead_bytes;  /* weights of a head that predicts later tokens, which is not used; 0: none */
+    uint64_t ahead_bytes;  /* weights of a head that predicts later tokens, which is not used, beside those
+                              that it has in common with the model in memory; 0: none */
     uint64_t sketch_bytes; /* read for each token in addition to the blocks; included in `held` */
     int sketch_bits;
     double row_waits;  /* small reads that a token waits for, if its embedding is on disk */

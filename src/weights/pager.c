@@ -9,7 +9,7 @@
  * it stay and the others are dropped. Vectors are always resident; tables are read by row. page_ring.h
  * decides where each page is and what each slot does, and has the state diagram. pager_reader.c reads pages;
  * pager_ring.c gives them to the threads that acquire them. INVARIANTS, in addition to those of page_ring.h
- *  1. A page's bytes are in exactly one of: its place in the mapping, its slot, the disk.
+ *  1. A page's bytes are in exactly one of: its place in the mapping, another pager's, its slot, the disk.
  *  2. Places and views of resident weights never change after pager_load, except those of experts
  *     (pager_experts.c).
  *  3. The mapping, the ring, its
@@ -96,7 +96,7 @@ nib_status pager_load(pager *p, const uint8_t *home_of, nib_error *err) {
     const page_layout *l = &p->layout;
     uint64_t bytes = l->vector_bytes;
     for (int i = 0; i < l->n_page; i++)
-        bytes += home_of[i] == PLACE_RAM ? l->pages[i].bytes : 0;
+        bytes += home_of[i] == PLACE_RAM && !p->state[i].lent ? l->pages[i].bytes : 0;
     NIB_TRY(map_resident(p, bytes, err));
     pager_place(p, home_of);
     const nib_status status = p->loader ? load_some(p, err) : load_whole(p, err);
@@ -136,6 +136,8 @@ nib_status pager_open(const layout *lay, ledger *l, const pager_options *options
         pager_close(p);
         return status;
     }
+    if (options->lender && !options->packed)
+        pager_borrow(p, options->lender);
     *out = p;
     return NIB_OK;
 }
@@ -164,8 +166,7 @@ void pager_close(pager *p) {
 
 /* Whether page i is resident and passes the filter. */
 static bool is_of(const pager *p, int i, const page_filter *of) {
-    return p->layout.pages[i].block == of->block && p->state[i].resident &&
-           (!of->pages || of->pages[i] == of->in);
+    return p->layout.pages[i].block == of->block && pager_own(p, i) && (!of->pages || of->pages[i] == of->in);
 }
 
 bool pager_resident(const pager *p, page_filter of, int *i, void **at, uint64_t *bytes) {

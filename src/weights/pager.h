@@ -64,9 +64,12 @@ pager_need pager_needs(const layout *lay, int n_thread);
 bool pager_packed_exists(const layout *lay, const char *folder);
 
 typedef struct pager_options {
-    pool *threads;            /* packs while loading */
-    const char *packed;       /* folder of packed files; NULL: they are neither used nor written */
-    bool write_packed;        /* write a missing packed file, within the disk tier's cap */
+    pool *threads;       /* packs while loading */
+    const char *packed;  /* folder of packed files; NULL: they are neither used nor written */
+    const pager *lender; /* of the same files, loaded, open until this one is closed: whole matrices that both
+                            have in the same form are in its memory, and cost none here. NULL: none. Without a
+                            folder of packed files, which hold the whole image */
+    bool write_packed;   /* write a missing packed file, within the disk tier's cap */
     nib_progress_fn progress; /* may be NULL */
     const canceller *cancel;  /* of opening; NULL: none */
     const logger *log;
@@ -84,13 +87,15 @@ typedef struct pager_options {
  */
 nib_status pager_open(const layout *lay, ledger *l, const pager_options *options, pager **out,
                       nib_error *err);
-/* The results of pager_pages and pager_needs for an open pager. Caller frees *pages with mem_free. */
+/* The results of pager_pages and pager_needs for an open pager; pages in a lender's memory have 0 bytes.
+ * Caller frees *pages with mem_free. */
 nib_status pager_list(const pager *p, pager_page **pages, int *n_page, pager_need *need, nib_error *err);
 /* Selects the source of streamed pages: an existing packed file, or a new one if options allow writing, else
  * the model's files. The packed file's checksums are charged; if they need more than `free_bytes` of RAM, the
  * file is not used. */
 nib_status pager_source(pager *p, uint64_t free_bytes, nib_error *err);
-/* Loads the resident pages. home_of [n_page]: PLACE_RAM or, after pager_source, PLACE_DISK.
+/* Loads the resident pages. home_of [n_page]: PLACE_RAM or, after pager_source, PLACE_DISK; of pages in a
+ * lender's memory either.
  * NIB_E_NOFIT: they exceed the ledger's free bytes. */
 nib_status pager_load(pager *p, const uint8_t *home_of, nib_error *err);
 /* The share of rows that chose an expert in a measurement: what the pager supposes until it knows better. To

@@ -85,7 +85,7 @@ static bool next_vector(load *l, load_job *out) {
 /* Destination of page i; NULL: the request does not contain it. */
 static uint8_t *wanted_at(const pager *p, const load_request *request, int i) {
     if (!request->pages)
-        return p->state[i].resident;
+        return pager_own(p, i);
     return request->pages + (p->layout.pages[i].image - p->layout.pages[request->first].image);
 }
 
@@ -93,7 +93,7 @@ static uint8_t *wanted_at(const pager *p, const load_request *request, int i) {
 static bool next_units(load *l, load_job *out) {
     const page_layout *lay = &l->p->layout;
     const page_state *state = l->p->state;
-    while (l->page < lay->n_page && !state[l->page].resident)
+    while (l->page < lay->n_page && !pager_own(l->p, l->page))
         l->page++;
     if (l->page == lay->n_page)
         return false;
@@ -137,7 +137,7 @@ static bool place_rows(void *user, const load_run *run, int64_t row, load_target
     }
     const int i = at->first_page + (int)(row / at->page_rows);
     const weight_page *page = &lay->pages[i];
-    uint8_t *dst = l->p->state[i].resident;
+    uint8_t *dst = pager_own(l->p, i);
     if (page->w < 0) {
         *n_row = run->w->n - row;
         *to = (load_target){dst ? dst + at->offset : NULL, run->w->n, row};
@@ -371,7 +371,7 @@ static uint64_t resident_file_bytes(const pager *p) {
             const weight_place *at = &l->places[l->first_weight[b] + i];
             load_job rows = {.w = w, .n_row = w->vector && w->shared_block < 0 ? w->k : 0};
             for (int j = 0; j < at->n_page; j++)
-                if (p->state[at->first_page + j].resident)
+                if (pager_own(p, at->first_page + j))
                     rows.n_row += NUM_MIN(at->page_rows, w->n - j * at->page_rows);
             total += pager_job_bytes(&rows);
         }

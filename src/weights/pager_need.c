@@ -160,5 +160,11 @@ nib_status pager_pages(const layout *lay, pager_page **pages, int *n_page, nib_e
 
 nib_status pager_list(const pager *p, pager_page **pages, int *n_page, pager_need *need, nib_error *err) {
     *need = pager_need_of(&p->layout, pool_size(p->options.threads));
-    return list_pages(&p->layout, pages, n_page, err);
+    NIB_TRY(list_pages(&p->layout, pages, n_page, err));
+    for (int i = 0; i < *n_page; i++)
+        if (p->state[i].lent) {
+            need->image -= (*pages)[i].bytes;
+            (*pages)[i].bytes = 0;
+        }
+    return NIB_OK;
 }

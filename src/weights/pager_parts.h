@@ -87,6 +87,12 @@ static inline const weight *pager_weight(const pager *p, int b, int w) {
  * pages. */
 void pager_place(pager *p, const uint8_t *home_of);
 
+/* ---- pager_lent.c ---- */
+/* Makes whole matrices that both pagers have in the same form resident in the memory of the other one. */
+void pager_borrow(pager *p, const pager *from);
+/* The place of a resident page in this pager's own memory; NULL: it has none. */
+uint8_t *pager_own(const pager *p, int page);
+
 /* ---- pager_need.c ---- */
 uint64_t pager_row_bytes(const layout *lay);      /* of the longest row that is looked up, packed */
 uint64_t pager_state_bytes(const page_layout *l); /* heap bytes of the pager's own arrays */

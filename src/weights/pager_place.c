@@ -36,7 +36,7 @@ static void make_views(pager *p) {
 void pager_place(pager *p, const uint8_t *home_of) {
     uint64_t at = p->layout.vector_bytes;
     for (int i = 0; i < p->layout.n_page; i++) {
-        if (home_of[i] != PLACE_RAM)
+        if (home_of[i] != PLACE_RAM || p->state[i].lent)
             continue;
         p->state[i].resident = p->map + at;
         at += p->layout.pages[i].bytes;

@@ -233,6 +233,7 @@ static int engine_options(const serve_job *job, serve_opening *at, uint64_t rese
     at->beside = job->kept_bytes + job->draft_bytes + reserved;
     o->ram = without(o->ram, job->draft_bytes + reserved);
     cli_leave_vram(job->draft, o);
+    o->lender = job->draft;
     o->cap_of = cap_of;
     o->n_session = sessions_of(job) + serve_sessions_beside(job);
     o->n_sequence = job->n_sequence + serve_sessions_beside(job);

@@ -117,16 +117,15 @@ static nib_status add_choices(planning *f, const layout *lay, int c, nib_error *
     return NIB_OK;
 }
 
-static nib_status list_blocks(planning *f, const layout *lay, nib_error *err) {
+static nib_status list_blocks(planning *f, const engine_core *e, nib_error *err) {
+    const layout *lay = e->layout;
     const int n = layout_n_block(lay);
     f->blocks = mem_calloc((size_t)n, sizeof *f->blocks);
     if (!f->blocks)
         return nib_fail_nomem(err, (size_t)n * sizeof *f->blocks, "planning");
     f->q.blocks = f->blocks;
     f->q.n_block = n;
-    const model *ahead = model_ahead(layout_model(lay));
-    for (int b = 0; ahead && b < model_n_block(ahead); b++)
-        f->q.ahead_bytes += model_block(ahead, b)->bytes;
+    f->q.ahead_bytes = model_ahead_bytes(layout_model(lay), !e->kind->memory);
     for (int b = 0; b < n; b++) {
         plan_block_facts *x = &f->blocks[b];
         snprintf(x->name, sizeof x->name, "%s", layout_block(lay, b)->name);
@@ -268,7 +267,7 @@ nib_status planning_gather(planning *f, const engine_core *e, const planning_of 
     resolve_workload(f, e);
     snprintf(f->model, sizeof f->model, "%s", model_name(e->m) ? model_name(e->m) : "");
     NIB_TRY(container_content_key(e->container, f->content, err));
-    NIB_TRY(list_blocks(f, e->layout, err));
+    NIB_TRY(list_blocks(f, e, err));
     f->q.need = pager_needs(e->layout, e->resolved.n_thread);
     NIB_TRY(planning_caches(f, e, err));
     engine_rates(e, f->q.need.max_page, f->q.need.part, &f->q.rates);
