@@ -189,7 +189,8 @@ typedef struct nib_engine_options {
                                  have are in memory once, the other engine's. NULL: none */
     bool stream;              /* weights that do not fit the RAM cap may be streamed from disk */
     /* The time of generated tokens is stored under $XDG_CACHE_HOME/nibble/learned when the engine closes.
-     * Stored times correct predictions only, never what is computed. */
+     * Stored times correct predictions only, never what is computed. Which experts of a mixture rows have
+     * chosen is stored beside the calibration results: they are in memory first when it is opened again. */
     bool learn;
     bool bf16_tiles; /* with AMX, products of many rows with bf16, f16 and f32 weights are computed as sums of
                         bf16 products: faster and as exact, but the bits differ from those of few rows

@@ -46,6 +46,7 @@ typedef struct way {
     int64_t n_batch;
     bool no_fuse;
     const char *scratch; /* folder of the packed file; NULL: none */
+    bool learn;
 } way;
 
 static nib_status open_way(const char *path, const way *how, nib_engine **out, nib_error *err) {
@@ -57,6 +58,7 @@ static nib_status open_way(const char *path, const way *how, nib_engine **out, n
     o.no_fuse = how->no_fuse;
     o.packed = how->scratch ? NIB_PACKED_ON : NIB_PACKED_OFF;
     o.scratch = how->scratch;
+    o.learn = how->learn;
     o.stream = how->headroom != NIB_AUTO;
     o.ram = o.stream ? process_bytes() + how->headroom : NIB_AUTO;
     return nib_engine_open(path, &o, out, err);
@@ -182,6 +184,44 @@ static void popular_experts_first(void **state) {
     assert_true(after.expert_hits > before.expert_hits);
 }
 
+static uint64_t opened_with_learning(const char *path, uint64_t headroom, float (*logits)[N_VOCAB],
+                                     bool learn) {
+    const way how = {headroom, 2, 8, false, NULL, learn};
+    return walk(path, &how, logits).expert_hits;
+}
+
+/* What a run has counted is kept for the next one, if it may learn and nothing was measured. */
+static void runs_are_remembered(void **state) {
+    static float expected[N_MORE + 1][N_VOCAB], found[N_MORE + 1][N_VOCAB];
+    (void)state;
+    const char *path = tiny_model_with_words("runs.gguf", &words);
+    const uint64_t room = min_headroom(path, 16 << 20) + (3 << 20);
+    nib_engine_options o;
+    char *json = NULL;
+    nib_error err = {0};
+    setenv("XDG_CACHE_HOME", temp_path("cache-runs"), 1);
+    const uint64_t first = opened_with_learning(path, room, expected, false);
+    assert_int_equal(opened_with_learning(path, room, found, true), first); /* the run before did not learn */
+    assert_memory_equal(expected, found, sizeof expected);
+    assert_int_equal(opened_with_learning(path, room, found, false), first); /* nor does this one use it */
+    const uint64_t second = opened_with_learning(path, room, found, true);
+    assert_memory_equal(expected, found, sizeof expected);
+    print_message("%llu hits, %llu in the second run\n", (unsigned long long)first,
+                  (unsigned long long)second);
+    assert_true(second > first);
+    nib_engine_options_init(&o);
+    if (nib_profile_experts(path, &o, &(nib_profile_options){0}, &json, &err))
+        fail_msg("%s", err.message);
+    assert_non_null(strstr(json, "\"found\":false"));
+    nib_free(json);
+    const uint64_t measured = opened_with_learning(path, room, found, false);
+    assert_int_equal(opened_with_learning(path, room, found, true), measured);
+    assert_memory_equal(expected, found, sizeof expected);
+    setenv("XDG_CACHE_HOME", "/dev/null", 1); /* a cache that cannot be written */
+    assert_int_equal(opened_with_learning(path, room, found, true), first);
+    unsetenv("XDG_CACHE_HOME");
+}
+
 static void remember(void *user, const char *line) {
     bool *said = user;
     *said = *said || (strstr(line, "one token uses") && strstr(line, "more RAM"));
@@ -246,9 +286,11 @@ static void every_fault_is_an_error_or_changes_nothing(void **state) {
 
 int main(void) {
     process_counted();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_cap_gives_the_same_bits), cmocka_unit_test(packed_experts),
-        cmocka_unit_test(popular_experts_first), cmocka_unit_test(too_few_are_named),
-        cmocka_unit_test(every_fault_is_an_error_or_changes_nothing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_cap_gives_the_same_bits),
+                                       cmocka_unit_test(packed_experts),
+                                       cmocka_unit_test(popular_experts_first),
+                                       cmocka_unit_test(runs_are_remembered),
+                                       cmocka_unit_test(too_few_are_named),
+                                       cmocka_unit_test(every_fault_is_an_error_or_changes_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

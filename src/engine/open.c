@@ -267,6 +267,7 @@ void nib_engine_close(nib_engine *e) {
         engine_device_close(&e->device); /* first, because it may still copy weights */
         e->backend->kind->close(e->backend);
     }
+    popular_keep(&e->core, e->pager);
     pager_close(e->pager);
     residuals_close(e->residuals);
     if (e->grammars)

@@ -2,6 +2,7 @@
 #include "profile/popularity.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 #include "profile/profile_file.h"
 
 #include <string.h>
@@ -26,6 +27,24 @@ char *popularity_path(const char *content, const char *prompts) {
 
 char *popularity_find(const char *content) {
     return profile_find(content, "-experts.json");
+}
+
+char *popularity_runs_path(const char *content) {
+    return profile_path(content, "0", "-chosen.json");
+}
+
+void popularity_add(popularity *p, const popularity *run) {
+    const int64_t before = NUM_MIN(p->n_token, (int64_t)POPULARITY_OLD);
+    const double part = (double)run->n_token / (double)(before + run->n_token);
+    for (int l = 0; l < p->n_layer; l++) {
+        const double *from = run->share + l * p->n_expert;
+        double *to = p->share + l * p->n_expert, all = 0;
+        for (int e = 0; e < p->n_expert; e++)
+            all += from[e];
+        for (int e = 0; e < p->n_expert && all > 0; e++)
+            to[e] += part * (from[e] - to[e]);
+    }
+    p->n_token = before + run->n_token;
 }
 
 nib_status popularity_print(const popularity *p, char **text, nib_error *err) {

@@ -52,6 +52,7 @@ enum { RING_SLOTS = 15, RING_BUFFERS = RING_SLOTS + 1 }; /* maximum numbers */
 /* A page's state, beside its place in the image. */
 typedef struct page_state {
     uint8_t *resident; /* its place in the image when resident; NULL: streamed */
+    int64_t n_row;     /* of an expert: pager_count_expert */
     bool lent;         /* this place is another pager's, and is only read */
     int8_t slot;       /* of a streamed page; -1: absent */
     bool checked;      /* its checksum in the packed file was verified; written by the reader only */

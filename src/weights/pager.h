@@ -101,6 +101,10 @@ nib_status pager_load(pager *p, const uint8_t *home_of, nib_error *err);
 /* The share of rows that chose an expert in a measurement: what the pager supposes until it knows better. To
  * be called before the first pass. */
 void pager_expect_expert(pager *p, int block, int expert, float share);
+/* Counts rows that chose an expert of a block, and were to be multiplied by its matrix in w. One thread. */
+void pager_count_expert(pager *p, int block, int w, int expert, int64_t n_row);
+/* The rows that chose an expert, as far as they were counted: the most of one of its matrices. */
+int64_t pager_expert_rows(const pager *p, int block, int expert);
 void pager_close(pager *p); /* NULL is fine */
 
 /* Begins a pass with all its visits. Pages are prefetched in their order; earlier prefetches that agree with

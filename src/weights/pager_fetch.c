@@ -16,6 +16,19 @@ void pager_expect_expert(pager *p, int b, int e, float share) {
         experts_expect(p->experts, b, e, share);
 }
 
+void pager_count_expert(pager *p, int b, int w, int e, int64_t n_row) {
+    p->state[page_layout_place(&p->layout, b, w)->first_page + e].n_row += n_row;
+}
+
+int64_t pager_expert_rows(const pager *p, int b, int e) {
+    const block *of = layout_block(p->layout.of, b);
+    int64_t most = 0;
+    for (int w = 0; w < of->n_weight; w++)
+        if (of->weights[w].n_expert > 1 && of->weights[w].shared_block < 0)
+            most = NUM_MAX(most, p->state[page_layout_place(&p->layout, b, w)->first_page + e].n_row);
+    return most;
+}
+
 void pager_begin(pager *p, const visits *pass) {
     if (p->reader)
         reader_begin(p->reader, pass);

@@ -38,9 +38,11 @@ int experts_chosen(const job *j, const op *o, expert_use *uses) {
             n_row[route_expert(of, i)]++;
     }
     const int16_t *here = j->cell->experts ? j->cell->experts->here : NULL;
-    for (int32_t e = 0; e < o->u.experts.n_expert; e++)
+    for (int32_t e = 0; e < o->u.experts.n_expert; e++) {
+        pager_count_expert(j->e->pager, j->cell->block, o->w, e, n_row[e]);
         if (n_row[e] > 0 && !(here && here[e] >= 0))
             uses[n++] = (expert_use){e, n_row[e]};
+    }
     return n;
 }
 
