@@ -1,6 +1,7 @@
 /* popularity.h - how often the router of each layer chooses each expert: measured once for a model's weights
- * (measure/measure.h) and stored beside the layers' importance; or counted in runs (engine/popular.h). When a model is opened that does not fit, the
- * most popular experts of each layer are in memory first (engine/weights.c). */
+ * (measure/measure.h) and stored beside the layers' importance; or counted in runs (engine/popular.h). When a
+ * model is opened that does not fit, the most popular experts of each layer are in memory first
+ * (engine/weights.c). */
 #ifndef NIB_PROFILE_POPULARITY_H
 #define NIB_PROFILE_POPULARITY_H
 
@@ -21,7 +22,7 @@ nib_status popularity_begin(popularity *p, int n_layer, int n_expert, nib_error 
 
 /* $XDG_CACHE_HOME/nibble/importance/<content>-<prompts>-experts.json; caller frees. NULL: no memory. */
 char *popularity_path(const char *content, const char *prompts);
-char *popularity_find(const char *content);                                    /* as importance_find */
+char *popularity_find(const char *content); /* as importance_find */
 /* The file of what runs have counted, in the same folder; caller frees. NULL: no memory. */
 char *popularity_runs_path(const char *content);
 /* Adds what a run has counted: both weigh by their tokens, but the earlier runs by POPULARITY_OLD at most, so

@@ -15,10 +15,9 @@
 #include "kernels/cuda/few.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
-#include "kernels/cuda/nibbles.cuh"
 #include "kernels/cuda/wgmma.cuh"
+#include "kernels/cuda/wide_nibbles.cuh"
 #include "kernels/cuda/wide_outputs.cuh"
-#include "kernels/cuda/wide_weights.cuh"
 
 /* Converts a warp's panel to halves. This is the general version: a tile at a time, as in wide_mma.cu. */
 template <int BITS, bool HALVES, int KIND, int TABLE> struct panel_halves {
@@ -55,66 +54,25 @@ template <int BITS, bool HALVES, int KIND, int TABLE> struct panel_halves {
     }
 };
 
-/* Hides a register's value from the compiler, which would otherwise recompute or fold it. */
-__device__ __forceinline__ uint32_t opaque(uint32_t u) {
-    uint32_t v;
-    asm volatile("mov.b32 %0, %1;" : "=r"(v) : "r"(u));
-    return v;
-}
-/* The fields of both halves of u, in the low bits of halves of value 1024. */
-template <uint32_t MASK> __device__ __forceinline__ __half2 codes_of(uint32_t u, uint32_t magic) {
-    uint32_t v;
-    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(v) : "r"(u), "n"(MASK), "r"(magic));
-    return as_halves(v);
-}
-__device__ __forceinline__ uint32_t two_scaled(__half2 codes, __half2 scale) {
-    const __half2 w = __hmul2(codes, scale);
-    return *(const uint32_t *)&w;
-}
-
-/* For 4-bit codes with half-precision scales: the same weights with fewer instructions. Two loads read a
- * chunk's scales; lane 4g + t gets those of rows g and g + 8. */
+/* For 4-bit codes with half-precision scales: the same weights with fewer instructions. */
 template <> struct panel_halves<4, false, SCALE_HALF, TABLE_NONE> {
-    uint32_t stages, each, codes, magic;
-    int lane_scale[2], n_shift;
-    uint32_t scales[4];
-    code_zero zero;
+    uint32_t stages, each, codes;
+    nibble_halves halves;
 
-    __device__ __forceinline__ panel_halves(const batch_job &j, const place &, const batch_ring &r) {
+    __device__ __forceinline__ panel_halves(const batch_job &j, const place &, const batch_ring &r)
+        : halves(j.of) {
         stages = opaque(shared_address(r.data) + j.x_bytes + threadIdx.x / 32 * j.of.stage_bytes +
                         threadIdx.x % 32 * 16);
         each = (uint32_t)j.each_bytes;
-        magic = opaque(0x64006400u);
-        chunk_lane_scales(j.of.group_shift, lane_scale);
-#pragma unroll
-        for (int p = 0; p < 2; p++)
-            lane_scale[p] = (int)opaque((uint32_t)(lane_scale[p] - (int)threadIdx.x % 32 * 16));
-        zero = {__float2half2_rn((float)(1024 + j.of.zero)), __float2half2_rn(-(float)(64 + j.of.zero))};
     }
     __device__ __forceinline__ void chunk(int slot) {
         codes = stages + slot * each;
     }
     /* Converts tile i of the chunk; tiles come in order. */
     __device__ __forceinline__ void tile(int i, int n_tile, uint32_t (&a)[4][4]) {
-        const __half2 part = __float2half2_rn(1.0f / 16);
-        uint32_t v[4];
-        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-                     : "r"(codes + i * CODE_TILE));
         if (i % 2 == 0)
-            matrices_load_four(scales, codes + n_tile * CODE_TILE + lane_scale[i / 2]);
-#pragma unroll
-        for (int q = 0; q < 4; q++) {
-            const int row = q % 2, half = q / 2;
-            const __half2 scale = as_halves(scales[i % 2 * 2 + row]), low = __low2half2(scale),
-                          high = __high2half2(scale);
-            const uint32_t next = v[q] >> 8;
-            a[half][row] = two_scaled(__hsub2(codes_of<0x000f000fu>(v[q], magic), zero.low), low);
-            a[half][row + 2] = two_scaled(__hsub2(codes_of<0x000f000fu>(next, magic), zero.low), low);
-            a[2 + half][row] = two_scaled(__hfma2(codes_of<0x00f000f0u>(v[q], magic), part, zero.high), high);
-            a[2 + half][row + 2] =
-                two_scaled(__hfma2(codes_of<0x00f000f0u>(next, magic), part, zero.high), high);
-        }
+            halves.scales_take(codes, i, n_tile);
+        halves.tile(codes, i, a);
     }
 };
 

@@ -8,7 +8,7 @@
 #include "kernels/cuda/launches.h"
 #include "kernels/cuda/route_choose.cuh"
 
-enum { ROUTE_MAX_WARPS = 16, LIST_THREADS = 1024, ROUTE_SHARED = 48 << 10 };
+enum { ROUTE_MAX_WARPS = 16, LIST_THREADS = 1024, LIST_BLOCKS = 8, ROUTE_SHARED = 48 << 10 };
 
 /* ---- the router's product ---- */
 
@@ -350,7 +350,7 @@ __global__ void __launch_bounds__(32 * ROUTE_MAX_WARPS) route_rows(const __grid_
 __global__ void __launch_bounds__(LIST_THREADS) route_lists(const __grid_constant__ route_job j) {
     launch_next();
     launch_wait();
-    lists_make(j);
+    lists_make(j, (int)blockIdx.z, (int)gridDim.z);
 }
 
 int route_launch(const cuda_route *a, cuda_stream s) {
@@ -384,5 +384,6 @@ int route_launch(const cuda_route *a, cuda_stream s) {
     if (e || j.lists)
         return e;
     e = prepare(route_lists, 0);
-    return e ? e : launch(route_lists, dim3(1), dim3(LIST_THREADS), 0, s, j);
+    const unsigned together = device_major() >= 9 ? LIST_BLOCKS : 1;
+    return e ? e : launch_cluster(route_lists, dim3(1, 1, together), dim3(LIST_THREADS), together, 0, s, j);
 }

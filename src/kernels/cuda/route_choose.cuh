@@ -2,6 +2,7 @@
 #ifndef NIB_KERNELS_CUDA_ROUTE_CHOOSE_CUH
 #define NIB_KERNELS_CUDA_ROUTE_CHOOSE_CUH
 
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/experts.cuh"
 
 struct route_job {
@@ -271,31 +272,41 @@ __device__ __forceinline__ void row_choose(const route_job &j, int64_t row, uint
 /* ---- lists ---- */
 
 struct list_memory {
-    int count[ROUTE_MAX_EXPERT], first[ROUTE_MAX_EXPERT];
-    int scan[2][32];
+    int count[ROUTE_MAX_EXPERT];                         /* of the block's pairs */
+    int all[ROUTE_MAX_EXPERT], before[ROUTE_MAX_EXPERT]; /* of all blocks; of those before this one */
+    int first[ROUTE_MAX_EXPERT], next[ROUTE_MAX_EXPERT]; /* of the expert; of its next pair of this block */
 };
 
-/* Makes a list by all threads of a block. `align`: experts begin at multiples of it. */
+__device__ __forceinline__ int cluster_int(const int *at, int rank) {
+    int v = 0;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("ld.shared::cluster.s32 %0, [%1];" : "=r"(v) : "r"(cluster_address(at, rank)));
+#endif
+    return v;
+}
+
+/* Makes a list by all threads of a cluster of n_block blocks. `align`: experts begin at multiples of it. */
 __device__ static void list_make(const cuda_route &a, uint8_t *to, const cuda_expert_list &l, int tile,
-                                 int align, list_memory *m) {
+                                 int align, int block, int n_block, list_memory *m) {
     auto *const tiles = (cuda_expert_tile *)(to + l.tiles);
     int *const pairs = (int *)(to + l.pairs);
     const int n = (int)a.n_expert, n_used = (int)a.n_used, n_pair = (int)a.n_row * n_used,
-              lane = threadIdx.x % 32;
+              lane = threadIdx.x % 32, step = n_block * (int)blockDim.x,
+              own = block * (int)blockDim.x + (int)threadIdx.x;
     /* Calls use(pair, its expert) for the thread's pairs. Several are read together. */
     auto each_expert = [&](auto use) {
         enum { TOGETHER = 8 };
-        for (int first = threadIdx.x; first < n_pair; first += TOGETHER * blockDim.x) {
+        for (int first = own; first < n_pair; first += TOGETHER * step) {
             int e[TOGETHER];
 #pragma unroll
             for (int i = 0; i < TOGETHER; i++) {
-                const int p = first + i * blockDim.x, row = p / n_used;
+                const int p = first + i * step, row = p / n_used;
                 e[i] = p < n_pair ? (int)__ldcg(a.out + row * a.ldo + (p - row * n_used)) : -1;
             }
 #pragma unroll
             for (int i = 0; i < TOGETHER; i++)
                 if (e[i] >= 0)
-                    use(first + i * (int)blockDim.x, e[i]);
+                    use(first + i * step, e[i]);
         }
     };
     __syncthreads();
@@ -303,13 +314,26 @@ __device__ static void list_make(const cuda_route &a, uint8_t *to, const cuda_ex
         m->count[e] = 0;
     __syncthreads();
     each_expert([&](int, int e) { atomicAdd(&m->count[e], 1); });
+    if (n_block > 1)
+        cluster_barrier();
+    else
+        __syncthreads();
+    for (int e = threadIdx.x; e < n; e += blockDim.x) {
+        m->all[e] = n_block > 1 ? 0 : m->count[e];
+        m->before[e] = 0;
+        for (int b = 0; n_block > 1 && b < n_block; b++) {
+            const int count = cluster_int(&m->count[e], b);
+            m->all[e] += count;
+            m->before[e] += b < block ? count : 0;
+        }
+    }
     __syncthreads();
     if (threadIdx.x < 32) { /* a lane has `each` experts */
         const int each = (n + 31) / 32, begin = min(n, lane * each), end = min(n, begin + each);
         int pair = 0, at = 0;
         for (int e = begin; e < end; e++) {
-            pair += (m->count[e] + align - 1) / align * align;
-            at += (m->count[e] + tile - 1) / tile;
+            pair += (m->all[e] + align - 1) / align * align;
+            at += (m->all[e] + tile - 1) / tile;
         }
         const int own_pair = pair, own_at = at;
         for (int o = 1; o < 32; o *= 2) {
@@ -317,31 +341,38 @@ __device__ static void list_make(const cuda_route &a, uint8_t *to, const cuda_ex
             pair += lane >= o ? before : 0;
             at += lane >= o ? at_before : 0;
         }
-        if (lane == 31)
+        if (lane == 31 && block == 0)
             ((int *)to)[0] = at, ((int *)to)[1] = pair;
         pair -= own_pair, at -= own_at;
         for (int e = begin; e < end; e++) {
-            const int count = m->count[e], all = (count + align - 1) / align * align;
+            const int count = m->all[e];
             m->first[e] = pair;
-            for (int i = 0; i < count; i += tile)
+            m->next[e] = pair + m->before[e];
+            for (int i = 0; i < count && block == 0; i += tile)
                 tiles[at++] = {e, pair + i, min(tile, count - i), 0};
-            for (int i = count; i < all; i++)
-                pairs[pair + i] = -1;
-            pair += all;
+            pair += (count + align - 1) / align * align;
         }
     }
     __syncthreads();
-    each_expert([&](int p, int e) { pairs[atomicAdd(&m->first[e], 1)] = p; });
+    for (int i = own; i < n * align; i += step) { /* padding */
+        const int e = i / align, at = m->all[e] / align * align + i % align;
+        if (at >= m->all[e] && m->all[e] % align > 0)
+            pairs[m->first[e] + at] = -1;
+    }
+    each_expert([&](int p, int e) { pairs[atomicAdd(&m->next[e], 1)] = p; });
+    if (n_block > 1)
+        cluster_barrier(); /* other blocks read this block's counts until here */
 }
 
-/* The lists of several rows. */
-__device__ __noinline__ static void lists_make(const route_job &j) {
+/* The lists of several rows, by a cluster of n_block blocks. */
+__device__ __noinline__ static void lists_make(const route_job &j, int block = 0, int n_block = 1) {
     __shared__ list_memory memory;
     const int few = CUDA_EXPERT_FEW / (j.a.two ? 2 : 1);
     if (j.a.few)
-        list_make(j.a, (uint8_t *)j.a.few, j.few, few, 1, &memory);
+        list_make(j.a, (uint8_t *)j.a.few, j.few, few, 1, block, n_block, &memory);
     if (j.a.wide)
-        list_make(j.a, (uint8_t *)j.a.wide, j.wide, CUDA_EXPERT_WIDE, CUDA_EXPERT_ALIGN, &memory);
+        list_make(j.a, (uint8_t *)j.a.wide, j.wide, CUDA_EXPERT_WIDE, CUDA_EXPERT_ALIGN, block, n_block,
+                  &memory);
 }
 
 #endif

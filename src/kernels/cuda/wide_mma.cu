@@ -13,11 +13,12 @@
 #include "kernels/cuda/few.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/wgmma.cuh"
+#include "kernels/cuda/wide_nibbles.cuh"
 #include "kernels/cuda/wide_outputs.cuh"
 #include "kernels/cuda/wide_rounds.cuh"
-#include "kernels/cuda/wide_weights.cuh"
 
 enum { MMA_GROUPS = 2, MMA_WARPS = 4 * MMA_GROUPS, MMA_THREADS = 32 * MMA_WARPS + 128, MMA_STAGES = 8 };
+enum { TILES_ROWS = 128 /* of a block of wide_tiles */, TILES_THREADS = 32 * (MMA_WARPS + 1) };
 
 #ifdef NIB_SM90A
 bool wide_mma_is_built(void) {
@@ -38,14 +39,16 @@ template <int N> __device__ __forceinline__ place place_of(const wide_job &j) {
     return {(behind < 0 ? unit % j.n_across : unit % j.n_across * 2 + half) * N, unit / j.n_across * panels,
             j.n_row, 0};
 }
-/* A block with rows of an expert. Blocks with the same tile are neighbours. The list says how many tiles
- * there are; of the others `end` is 0. */
-__device__ __forceinline__ place tile_of(const wide_job &j) {
+/* A block with rows of an expert: all rows of a tile, or with PARTS 2 up to half of the most that a tile has.
+ * Blocks with the same rows are neighbours. The list says how many tiles there are; of the others `end` is 0.
+ */
+template <int PARTS> __device__ __forceinline__ place tile_of(const wide_job &j) {
     const int panels = j.gated ? WIDE_PANELS / 2 : WIDE_PANELS, i = (int)blockIdx.x / j.n_across;
-    if (i >= __ldcg(j.of.n))
+    if (i / PARTS >= __ldcg(j.of.n))
         return {0, 0, 0, 0};
-    const cuda_expert_tile tile = j.of.tiles[i];
-    return {tile.first, (int)blockIdx.x % j.n_across * panels, tile.first + tile.n, tile.expert};
+    const cuda_expert_tile tile = j.of.tiles[i / PARTS];
+    return {tile.first + i % PARTS * (CUDA_EXPERT_WIDE / PARTS), (int)blockIdx.x % j.n_across * panels,
+            tile.first + tile.n, tile.expert};
 }
 /* The block's rings, and their barriers. x: [stages] of images [N][128 bytes]; w: [stages] of chunks of
  * WIDE_PANELS panels. */
@@ -61,19 +64,20 @@ struct rings {
 struct feed {
     const uint8_t *from;  /* the lane's next address */
     int w_bytes, x_bytes; /* bytes of a stage */
+    int own;              /* the lane's bytes of an image, which has the rows that exist */
     turn x, w;
 };
 template <int N> __device__ __forceinline__ feed feed_of(const wide_job &j, const place &at) {
     const int lane = threadIdx.x % 32, image0 = at.row / WIDE_ROWS, i = lane - WIDE_PANELS;
-    const int n_image = min(N / WIDE_ROWS, (at.end + WIDE_ROWS - 1) / WIDE_ROWS - image0);
-    feed f = {nullptr, 0, max(n_image, 0) * WIDE_IMAGE, {0, 1}, {0, 1}};
+    const int n_row = min(N, at.end - at.row);
+    feed f = {nullptr, 0, n_row * 128, min(WIDE_ROWS, n_row - i * WIDE_ROWS) * 128, {0, 1}, {0, 1}};
     for (int p = 0; p < WIDE_PANELS; p++)
         f.w_bytes += wide_is_there<WIDE_PANELS>(j, at, p);
     if (lane < WIDE_PANELS && wide_is_there<WIDE_PANELS>(j, at, lane)) {
         int matrix;
         const int p = wide_panel<WIDE_PANELS>(j, at, lane, &matrix);
         f.from = wide_panel_at(j, at, matrix, p);
-    } else if (i >= 0 && i < n_image)
+    } else if (i >= 0 && f.own > 0)
         f.from = j.x + (int64_t)(image0 + i) * j.n_tile * WIDE_IMAGE;
     return f;
 }
@@ -97,7 +101,7 @@ template <int N> __device__ __forceinline__ void feed_images(const wide_job &j, 
         bar_expect(r.x_full + f->x.slot, f->x_bytes);
     __syncwarp();
     if (lane >= WIDE_PANELS && f->from) {
-        bulk_copy<false>(r.x + f->x.slot * (N * 128) + (lane - WIDE_PANELS) * WIDE_IMAGE, f->from, WIDE_IMAGE,
+        bulk_copy<false>(r.x + f->x.slot * (N * 128) + (lane - WIDE_PANELS) * WIDE_IMAGE, f->from, f->own,
                          r.x_full + f->x.slot);
         f->from += WIDE_IMAGE;
     }
@@ -206,108 +210,186 @@ __device__ __forceinline__ void results_act(const wide_job &j, const place &in, 
     }
 }
 
-/* A warp's position in the block's rings. */
-template <int BITS, bool HALVES, int N, int KIND, int TABLE> struct walk {
+/* Converts tiles of a warp's panel. */
+template <int BITS, bool HALVES, int KIND, int TABLE> struct panel_tiles {
     const wide_job &j;
-    rings r;
-    int warp, lane;
+    const uint8_t *stages; /* the warp's part of the first stage */
     code_zero zero;
     scale_two whole[2];
     lane_tables<TABLE> tables;
-    turn wt, xt;
-    int tile, n_tile, chunk; /* the next tile in its chunk, the chunk's tiles, the chunk's number */
 
-    /* Converts the next tile of weights. */
-    __device__ __forceinline__ void take(uint32_t (&a)[4][4]) {
-        if (tile == 0)
-            bar_wait<false>(r.w_full + wt.slot, wt.phase);
-        tile_halves<BITS, HALVES, KIND, TABLE>(j, r.w + (wt.slot * WIDE_PANELS + warp) * j.stage_bytes, tile,
-                                               n_tile, zero, whole, tables, a);
-        if (++tile < n_tile)
+    __device__ __forceinline__ panel_tiles(const wide_job &job, const place &at, const rings &r)
+        : j(job), stages(r.w + (int)threadIdx.x / 32 * job.stage_bytes) {
+        const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4;
+        zero = {__float2half2_rn((float)(1024 + j.zero)), __float2half2_rn(-(float)(64 + j.zero))};
+        tables_load<BITS>(&tables, j.table, nullptr);
+        if (KIND != ANY_SCALE || j.scale_kind != SCALE_NONE || !wide_is_there<WIDE_PANELS>(j, at, warp))
             return;
-        bar_arrive(r.w_empty + wt.slot);
-        wt.next(j.w_stages);
-        tile = 0;
-        n_tile = ++chunk == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
-    }
-    /* Multiplies a tile of weights with the next tile of x asynchronously. */
-    __device__ __forceinline__ void multiply(float (&d)[N / 2], const uint32_t (&a)[4][4]) {
-        bar_wait<false>(r.x_full + xt.slot, xt.phase);
-        const uint64_t b = wgmma_operand(shared_address(r.x + xt.slot * (N * 128)));
-        wgmma_fence();
+        int matrix;
+        const int panel = wide_panel<WIDE_PANELS>(j, at, warp, &matrix);
+        const uint8_t *tail = wide_panel_at(j, at, matrix, panel) + j.tail_at;
+        tables_load<BITS>(&tables, j.table, tail + TILE_LINE);
 #pragma unroll
-        for (int s = 0; s < 4; s++)
-            wgmma<N>::add(d, a[s], b + 2 * s);
-        wgmma_end_group();
-        xt.next(r.x_stages);
+        for (int i = 0; i < 2; i++) {
+            whole[i].scale = __half2half2(*(const __half *)(tail + 2 * g + 16 * i));
+            if (j.asym)
+                whole[i].min = __half2half2(*(const __half *)(tail + 2 * g + 16 * i + 32));
+        }
+    }
+    /* Tile i of the chunk in stage `slot`; tiles come in order. */
+    __device__ __forceinline__ void tile(int slot, int i, int n_tile, uint32_t (&a)[4][4]) {
+        tile_halves<BITS, HALVES, KIND, TABLE>(j, stages + slot * WIDE_PANELS * j.stage_bytes, i, n_tile,
+                                               zero, whole, tables, a);
+    }
+};
+/* For 4-bit codes with half-precision scales: the same weights with fewer instructions. */
+template <> struct panel_tiles<4, false, SCALE_HALF, TABLE_NONE> {
+    uint32_t stages, each;
+    nibble_halves halves;
+
+    __device__ __forceinline__ panel_tiles(const wide_job &j, const place &, const rings &r) : halves(j) {
+        stages = opaque(shared_address(r.w) + threadIdx.x / 32 * j.stage_bytes + threadIdx.x % 32 * 16);
+        each = (uint32_t)(WIDE_PANELS * j.stage_bytes);
+    }
+    __device__ __forceinline__ void tile(int slot, int i, int n_tile, uint32_t (&a)[4][4]) {
+        const uint32_t codes = stages + slot * each;
+        if (i % 2 == 0)
+            halves.scales_take(codes, i, n_tile);
+        halves.tile(codes, i, a);
     }
 };
 
-/* Sums all of K in d. */
+/* Multiplies a tile of weights with an image at this shared address asynchronously. */
+template <int N>
+__device__ __forceinline__ void tile_multiply(float (&d)[N / 2], const uint32_t (&a)[4][4], uint32_t image) {
+    const uint64_t b = wgmma_operand(image);
+    wgmma_fence();
+#pragma unroll
+    for (int s = 0; s < 4; s++)
+        wgmma<N>::add(d, a[s], b + 2 * s);
+    wgmma_end_group();
+}
+
+/* Sums all of K in d. A tile is converted while the one before is multiplied. */
 template <int BITS, bool HALVES, int N, int KIND, int TABLE>
 __device__ __forceinline__ void multiply_all(const wide_job &j, const place &at, const rings &r,
                                              float (&d)[N / 2]) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4;
-    walk<BITS, HALVES, N, KIND, TABLE> on = {
-        j,
-        r,
-        warp,
-        lane,
-        {__float2half2_rn((float)(1024 + j.zero)), __float2half2_rn(-(float)(64 + j.zero))}};
-    on.n_tile = j.n_chunk == 1 ? j.last_tiles : TILE_CHUNK;
-    tables_load<BITS>(&on.tables, j.table, nullptr);
-    if (KIND == ANY_SCALE && j.scale_kind == SCALE_NONE && wide_is_there<WIDE_PANELS>(j, at, warp)) {
-        int matrix;
-        const int panel = wide_panel<WIDE_PANELS>(j, at, warp, &matrix);
-        const uint8_t *tail = wide_panel_at(j, at, matrix, panel) + j.tail_at + 2 * g;
-        tables_load<BITS>(&on.tables, j.table, tail - 2 * g + TILE_LINE);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            on.whole[i].scale = __half2half2(*(const __half *)(tail + 16 * i));
-            if (j.asym)
-                on.whole[i].min = __half2half2(*(const __half *)(tail + 16 * i + 32));
-        }
-    }
+    enum { RING = 8 * MMA_STAGES /* bytes of the barriers of a kind */ };
+    const uint32_t x_full = opaque(shared_address(r.x_full)), x_empty = x_full + RING,
+                   w_full = x_empty + RING, w_empty = w_full + RING, images = opaque(shared_address(r.x)),
+                   first_lane = opaque(threadIdx.x % 32 == 0);
+    panel_tiles<BITS, HALVES, KIND, TABLE> panel(j, at, r);
+    const int n_whole = j.n_tile / TILE_CHUNK;
+    uint32_t a[2][4][4], before = 0;
+    turn w = {0, 0}, x = {0, 0};
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
         d[i] = 0.0f;
-    uint32_t a[2][4][4];
-    on.take(a[0]);
-    for (int i = 0; i < j.n_tile; i += 2) {
+    for (int chunk = 0; chunk < n_whole; chunk++) {
+        bar_wait_at(w_full + 8 * w.slot, w.phase);
 #pragma unroll
-        for (int odd = 0; odd < 2; odd++) {
-            if (i + odd >= j.n_tile)
-                break;
-            const int slot = on.xt.slot;
-            on.multiply(d, a[odd]);
-            if (i + odd > 0) {
-                /* The operands of the previous product have been read, so their slot and registers are
-                 * free. */
-                wgmma_wait<1>();
-                if (lane == 0)
-                    bar_arrive(r.x_empty + (slot ? slot : r.x_stages) - 1);
-            }
-            if (i + odd + 1 < j.n_tile)
-                on.take(a[1 - odd]);
+        for (int i = 0; i < TILE_CHUNK; i++) {
+            panel.tile(w.slot, i, TILE_CHUNK, a[i % 2]);
+            if (i == TILE_CHUNK - 1)
+                bar_arrive_at(w_empty + 8 * w.slot);
+            bar_wait_at(x_full + 8 * x.slot, x.phase);
+            tile_multiply<N>(d, a[i % 2], images + x.slot * (N * 128));
+            wgmma_wait<1>(); /* the operands of the product before have been read */
+            if ((i > 0 || chunk > 0) && first_lane)
+                bar_arrive_at(before);
+            before = x_empty + 8 * x.slot;
+            x.next(r.x_stages);
         }
+        w.next(j.w_stages);
+    }
+    wgmma_wait<0>();
+    if (n_whole < j.n_chunk) { /* K ends within a chunk */
+        if (n_whole > 0 && first_lane)
+            bar_arrive_at(before);
+        bar_wait_at(w_full + 8 * w.slot, w.phase);
+#pragma unroll 1
+        for (int i = 0; i < j.last_tiles; i++) {
+            bar_wait_at(x_full + 8 * x.slot, x.phase);
+            panel.tile(w.slot, i, j.last_tiles, a[0]);
+            tile_multiply<N>(d, a[0], images + x.slot * (N * 128));
+            wgmma_wait<0>();
+            if (first_lane)
+                bar_arrive_at(x_empty + 8 * x.slot);
+            x.next(r.x_stages);
+        }
+    }
+    wgmma_read(d);
+}
+
+/* The same for blocks that share a multiprocessor, with fewer registers: a warp converts half a tile while
+ * the half before it is multiplied. */
+template <int N>
+__device__ __forceinline__ void multiply_halves(const wide_job &j, const rings &r, float (&d)[N / 2]) {
+    enum { RING = 8 * MMA_STAGES };
+    const uint32_t bars = opaque(shared_address(r.x_full)), images = opaque(shared_address(r.x)),
+                   stages =
+                       opaque(shared_address(r.w) + threadIdx.x / 32 * j.stage_bytes + threadIdx.x % 32 * 16);
+    const bool first_lane = threadIdx.x % 32 == 0;
+    nibble_halves halves(j);
+    uint32_t a[2][2][4];
+    turn w = {0, 0}, x = {0, 0};
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        d[i] = 0.0f;
+#pragma unroll 1
+    for (int chunk = 0; chunk < j.n_chunk; chunk++) {
+        const int n = chunk == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
+        const uint32_t codes = stages + w.slot * WIDE_PANELS * j.stage_bytes;
+        bar_wait_at(bars + 2 * RING + 8 * w.slot, w.phase);
+#pragma unroll
+        for (int i = 0; i < TILE_CHUNK; i++) {
+            if (i >= n)
+                break;
+            uint32_t v[4];
+            if (i % 2 == 0)
+                halves.scales_take(codes, i, n);
+            halves.codes_take(codes, i, v);
+            if (i == n - 1)
+                bar_arrive_at(bars + 3 * RING + 8 * w.slot);
+            bar_wait_at(bars + 8 * x.slot, x.phase);
+            const uint64_t b = wgmma_operand(images + x.slot * (N * 128));
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                halves.half(v, i, half, a[half]);
+                wgmma_fence();
+                wgmma<N>::add(d, a[half][0], b + 4 * half);
+                wgmma<N>::add(d, a[half][1], b + 4 * half + 2);
+                wgmma_end_group();
+                wgmma_wait<1>();
+                if (half == 0 && (i > 0 || chunk > 0) && first_lane) /* the tile before has been multiplied */
+                    bar_arrive_at(bars + RING + 8 * ((x.slot ? x.slot : r.x_stages) - 1));
+            }
+            x.next(r.x_stages);
+        }
+        w.next(j.w_stages);
     }
     wgmma_wait<0>();
     wgmma_read(d);
 }
 
-/* The work of a block. */
-template <int BITS, bool HALVES, int N, int KIND, int TABLE>
+/* The work of a block. SHARES: another block runs on its multiprocessor. */
+template <int BITS, bool HALVES, int N, int KIND, int TABLE, bool SHARES>
 __device__ __forceinline__ void block_run(const wide_job &j, const rings &r, const place &at) {
     if (at.row >= at.end)
         return;
     if (threadIdx.x / 32 >= MMA_WARPS) {
-        registers_keep<24>();
+        if (!SHARES)
+            registers_keep<24>();
         if (threadIdx.x / 32 == MMA_WARPS)
             feed_all<N>(j, at, r);
     } else {
-        registers_take<240>();
+        if (!SHARES)
+            registers_take<240>();
         float d[N / 2];
-        multiply_all<BITS, HALVES, N, KIND, TABLE>(j, at, r, d);
+        if constexpr (SHARES)
+            multiply_halves<N>(j, r, d);
+        else
+            multiply_all<BITS, HALVES, N, KIND, TABLE>(j, at, r, d);
         warps_barrier(1, MMA_WARPS + 1); /* all warps have read the rings, and the factors have arrived */
         results_leave<N>(d, (float *)r.x);
         launch_wait();
@@ -323,22 +405,18 @@ __device__ __forceinline__ void block_run(const wide_job &j, const rings &r, con
     }
 }
 
-template <int BITS, bool HALVES, int N, int KIND, int TABLE = TABLE_NONE>
-__global__ void __launch_bounds__(MMA_THREADS, 1) wide_mma(const __grid_constant__ wide_job j) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    enum { QUARTER = N < 256 ? N / 2 : N / 4 };
-    extern __shared__ __align__(128) uint8_t raw[];
-    __shared__ uint64_t bars[4 * MMA_STAGES];
-    __shared__ float factors[N];
+/* The block's rings in shared memory, with their barriers at `bars`. */
+template <int N>
+__device__ __forceinline__ rings rings_make(const wide_job &j, uint8_t *raw, uint64_t *bars, float *factors) {
     uint8_t *const x = raw + (1024 - shared_address(raw) % 1024) % 1024;
-    rings r = {x,
-               x + j.x_stages * (N * 128),
-               j.x_stages,
-               bars,
-               bars + MMA_STAGES,
-               bars + 2 * MMA_STAGES,
-               bars + 3 * MMA_STAGES,
-               factors};
+    const rings r = {x,
+                     x + j.x_stages * (N * 128),
+                     j.x_stages,
+                     bars,
+                     bars + MMA_STAGES,
+                     bars + 2 * MMA_STAGES,
+                     bars + 3 * MMA_STAGES,
+                     factors};
     if (threadIdx.x == 0) {
         for (int i = 0; i < MMA_STAGES; i++) {
             bar_init(r.x_full + i, 1), bar_init(r.w_full + i, 1);
@@ -347,23 +425,59 @@ __global__ void __launch_bounds__(MMA_THREADS, 1) wide_mma(const __grid_constant
         async_fence();
     }
     __syncthreads();
+    return r;
+}
+
+template <int BITS, bool HALVES, int N, int KIND, int TABLE = TABLE_NONE>
+__global__ void __launch_bounds__(MMA_THREADS, 1) wide_mma(const __grid_constant__ wide_job j) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    enum { QUARTER = N < 256 ? N / 2 : N / 4 };
+    extern __shared__ __align__(128) uint8_t raw[];
+    __shared__ uint64_t bars[4 * MMA_STAGES];
+    __shared__ float factors[N];
+    rings r = rings_make<N>(j, raw, bars, factors);
     launch_next();
     int rows = (int)blockIdx.x < j.n_whole ? N : N / 2;
     place at = rows == N ? place_of<N>(j) : place_of<N / 2>(j);
     if (j.of.tiles) {
         launch_wait();
-        at = tile_of(j);
+        at = tile_of<1>(j);
         rows = at.end - at.row;
     }
     if (rows > N / 2) {
-        block_run<BITS, HALVES, N, KIND, TABLE>(j, r, at);
+        block_run<BITS, HALVES, N, KIND, TABLE, false>(j, r, at);
         return;
     }
     r.x_stages = min((int)MMA_STAGES, 2 * j.x_stages); /* of half the size */
     if (N < 256 || rows > N / 4)
-        block_run<BITS, HALVES, N / 2, KIND, TABLE>(j, r, at);
+        block_run<BITS, HALVES, N / 2, KIND, TABLE, false>(j, r, at);
     else
-        block_run<BITS, HALVES, QUARTER, KIND, TABLE>(j, r, at);
+        block_run<BITS, HALVES, QUARTER, KIND, TABLE, false>(j, r, at);
+#endif
+}
+
+/* Rows of experts. Two blocks share a multiprocessor, so one of them multiplies while the other converts
+ * weights, begins or ends: a block of few rows or a small K does little else. Its registers hold one tile. */
+__global__ void __launch_bounds__(TILES_THREADS, 2) wide_tiles(const __grid_constant__ wide_job j) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    enum { N = TILES_ROWS };
+    extern __shared__ __align__(128) uint8_t raw[];
+    __shared__ uint64_t bars[4 * MMA_STAGES];
+    __shared__ float factors[N];
+    rings r = rings_make<N>(j, raw, bars, factors);
+    launch_next();
+    launch_wait();
+    const place at = tile_of<CUDA_EXPERT_WIDE / N>(j);
+    const int rows = at.end - at.row;
+    if (rows > N / 2) {
+        block_run<4, false, N, SCALE_HALF, TABLE_NONE, true>(j, r, at);
+        return;
+    }
+    r.x_stages = min((int)MMA_STAGES, 2 * j.x_stages); /* of half the size */
+    if (rows > N / 4)
+        block_run<4, false, N / 2, SCALE_HALF, TABLE_NONE, true>(j, r, at);
+    else
+        block_run<4, false, N / 4, SCALE_HALF, TABLE_NONE, true>(j, r, at);
 #endif
 }
 
@@ -398,11 +512,17 @@ template <int N> static wide_kernel kernel_of(const wide_job *j, const pack_form
                        : nullptr;
 }
 
-/* Bytes of shared memory of a block of n rows; the part that images leave is for weights. 0: the device has
- * less. */
-static size_t job_shared_bytes(wide_job *j, int n) {
-    enum { STATIC = 1536, ALIGN = 1024, MIN_WEIGHTS = 2, MIN_IMAGES = 4 };
-    const int all = device_shared_bytes() - STATIC - ALIGN;
+/* Bytes of shared memory of a block of n rows, of which a multiprocessor has so many; the part that images
+ * leave is for weights. 0: the device has less. */
+static size_t job_shared_bytes(wide_job *j, int n, int blocks) {
+    enum {
+        STATIC = 1536,
+        ALIGN = 1024,
+        OWN = 1024 /* of each block, for the system */,
+        MIN_WEIGHTS = 2,
+        MIN_IMAGES = 4
+    };
+    const int all = (device_shared_bytes() + OWN) / blocks - OWN - STATIC - ALIGN;
     const int weights = WIDE_PANELS * j->stage_bytes, images = n * 128;
     j->x_stages = (all - MIN_WEIGHTS * weights) / images;
     j->x_stages = j->x_stages > MMA_STAGES ? MMA_STAGES : j->x_stages;
@@ -433,14 +553,31 @@ static wide_rounds rounds_of(const wide_job *j) {
                           [&](unsigned n) { return block_cycles(j, n); });
 }
 
+/* Rows of experts, two blocks to a multiprocessor. CUDA_UNSUPPORTED: not for this format. */
+static int tiles_launch(wide_job *j, const pack_format *f, cuda_stream s) {
+    const unsigned each = j->gated ? WIDE_PANELS / 2 : WIDE_PANELS,
+                   across = ((unsigned)j->n_panel + each - 1) / each;
+    const size_t shared_bytes = job_shared_bytes(j, TILES_ROWS, 2);
+    if (!shared_bytes || f->bits != 4 || j->scale_kind != SCALE_HALF || table_kind_of(f) != TABLE_NONE)
+        return CUDA_UNSUPPORTED;
+    j->n_across = (int)across;
+    const int e = prepare(wide_tiles, shared_bytes);
+    return e ? e
+             : launch(wide_tiles, dim3(across * (unsigned)(CUDA_EXPERT_WIDE / TILES_ROWS * j->of.max_tile)),
+                      dim3(TILES_THREADS), shared_bytes, s, *j);
+}
+
 int wide_mma_launch(wide_job *j, const pack_format *f, cuda_stream s) {
+    const int tiles = j->of.tiles ? tiles_launch(j, f, s) : (int)CUDA_UNSUPPORTED;
+    if (tiles != CUDA_UNSUPPORTED)
+        return tiles;
     const wide_rounds by = rounds_of(j);
     const int n = by.rows;
     j->n_across = by.n_across;
     j->n_whole = by.n_whole;
     j->n_half = by.n_half;
     const wide_kernel kernel = n == 128 ? kernel_of<128>(j, f) : UNLESS_FEW(kernel_of<256>(j, f));
-    const size_t shared_bytes = job_shared_bytes(j, n);
+    const size_t shared_bytes = job_shared_bytes(j, n, 1);
     if (!kernel || !shared_bytes || (j->scale_kind == SCALE_BYTE && j->asym))
         return CUDA_UNSUPPORTED;
     const int e = prepare(kernel, shared_bytes);
