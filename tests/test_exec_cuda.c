@@ -246,7 +246,9 @@ static void folders(void **state) {
     }
 }
 
-/* Activations of 4 and 8 bits by block of channels. A small difference may change a code of 4 bits. */
+/* Activations of 4 and 8 bits by block of channels. A small difference may change a code of 4 bits: on the
+ * processor alone, keys and values in halves instead of floats change these logits by 0.29. Prompts attend in
+ * halves, so theirs are only near; test_kernels_cuda_mixed compares the products themselves. */
 static void mixed_activations(void **state) {
     (void)state;
     static const char *const recipes[] = {"u4g64", "u4g128"};
@@ -264,7 +266,7 @@ static void mixed_activations(void **state) {
         const distance d = distance_of(&cuda, &cpu);
         printf("ax, %d %s rows: worst %.2e of the largest, all %.2e, typical %.2e\n", (int)o.n_batch,
                generated ? "generated" : "prompt's", d.worst, d.all, d.typical);
-        assert_true(d.all <= 0.1);
+        assert_true(d.all <= (generated ? 1e-4 : 0.4));
         free(cpu.data);
         free(cuda.data);
     }
