@@ -39,8 +39,10 @@ int experts_chosen(const job *j, const op *o, expert_use *uses) {
     }
     const int16_t *here = j->cell->experts ? j->cell->experts->here : NULL;
     for (int32_t e = 0; e < o->u.experts.n_expert; e++) {
+        if (n_row[e] == 0)
+            continue;
         pager_count_expert(j->e->pager, j->cell->block, o->w, e, n_row[e]);
-        if (n_row[e] > 0 && !(here && here[e] >= 0))
+        if (!(here && here[e] >= 0))
             uses[n++] = (expert_use){e, n_row[e]};
     }
     return n;
