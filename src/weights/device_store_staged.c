@@ -36,8 +36,12 @@ bool store_staging_open(device_store *s) {
 
 void store_staging_close(device_store *s) {
     store_staging *t = &s->staging;
+    device *d = s->setup.device;
+    for (int i = 0; i < 2; i++) /* a pass that failed may have left copies on their way */
+        if (t->copied[i].at)
+            d->kind->wait(d, t->copied[i], NULL);
     if (t->pinned)
-        s->setup.device->kind->unpin(s->setup.device, t->memory.at, t->memory.bytes);
+        d->kind->unpin(d, t->memory.at, t->memory.bytes);
     memory_region_close(&t->memory);
     *t = (store_staging){.failed = false};
 }
