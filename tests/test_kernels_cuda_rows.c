@@ -146,6 +146,70 @@ static void test_each(void **state) {
     free(x), free(y);
 }
 
+/* A sum that the sigmoid of a product weighs, and the total that it is added to, against sums in double. The
+ * codes that one row leaves give a product the bits of the row itself. */
+static void check_weighed(type_id type, int64_t k, int64_t n_row) {
+    enum { N = 512, ROWS = 3 };
+    matrix m = matrix_open(type, 1, k, MATRIX_RANDOM, 7), next = matrix_open(TYPE_Q4_0, 48, N, MATRIX_RANDOM, 8);
+    float *of[4], *there[4], *w = malloc((size_t)k * sizeof *w), out[ROWS * N], total[ROWS * N], is[2][48];
+    matrix_row(&m, 0, w);
+    for (int i = 0; i < 4; i++) { /* x, y, what `total` is before, the product's input */
+        const int64_t n = ROWS * (i == 3 ? k : N);
+        of[i] = random_rows(n, 21 + (uint64_t)i, 1);
+        there[i] = device_copy(of[i], (size_t)n * sizeof(float));
+    }
+    cuda_codes left = {device_new(cuda->codes_bytes(N)), NULL, 32};
+    OK(cuda->fill(left.data, 0, cuda->codes_bytes(N), stream));
+    cuda_each a = {.kind = OP_ADD, .value = 1, .x = there[0], .y = there[1], .z = there[3], .out = there[0]};
+    a.by = matrix_there(&m);
+    a.total = there[2];
+    a.n_row = n_row, a.n = N;
+    a.ldx = a.ldy = a.ldo = a.ldt = N, a.ldz = k;
+    a.leaves = n_row == 1 ? left : (cuda_codes){0};
+    OK(cuda->each(&a, stream));
+    read_back(out, there[0], (size_t)(n_row * N) * sizeof *out);
+    read_back(total, there[2], (size_t)(n_row * N) * sizeof *total);
+    for (int64_t r = 0; r < n_row; r++) {
+        double sum = 0;
+        for (int64_t i = 0; i < k; i++)
+            sum += (double)w[i] * (double)of[3][r * k + i];
+        for (int64_t i = r * N; i < (r + 1) * N; i++) {
+            const double v = (double)of[0][i] + (double)of[1][i] / (1 + exp(-sum));
+            if (!(fabs((double)out[i] - v) <= 2e-6) ||
+                !(fabs((double)total[i] - v - (double)of[2][i]) <= 2e-6))
+                fail_msg("k %d, row %d: %.9g and %.9g, expected %.9g and %.9g", (int)k, (int)r,
+                         (double)out[i], (double)total[i], v, v + (double)of[2][i]);
+        }
+    }
+    cuda_linear product = {.n_w = 1, .w = {matrix_there(&next)}, .n_row = 1, .x = there[2], .ldx = N};
+    product.y[0] = device_new(sizeof is[0]);
+    product.ldy[0] = 48;
+    product.scratch = device_new(cuda->linear_scratch(1, N, false));
+    for (int i = 0; i < 2 && n_row == 1; i++) {
+        product.codes = i ? left.data : NULL;
+        OK(cuda->linear(&product, stream));
+        read_back(is[i], product.y[0], sizeof is[i]);
+    }
+    if (n_row == 1)
+        assert_memory_equal(is[0], is[1], sizeof is[0]);
+    for (int i = 0; i < 4; i++) {
+        drop(there[i]);
+        free(of[i]);
+    }
+    drop(left.data), drop(a.by.data), drop(product.w[0].data), drop(product.y[0]), drop(product.scratch);
+    matrix_close(&m), matrix_close(&next);
+    free(w);
+}
+static void test_weighed(void **state) {
+    (void)state;
+    static const type_id types[] = {TYPE_F32, TYPE_F16, TYPE_BF16};
+    for (int i = 0; i < 3; i++) {
+        check_weighed(types[i], 2048, 1);
+        check_weighed(types[i], 2880, 1);
+        check_weighed(types[i], 96, 3);
+    }
+}
+
 /* Few rows, then many, with one scratch: the counters of the many are zero. */
 static void test_sample_sizes(void **state) {
     (void)state;
@@ -294,7 +358,7 @@ static void test_changes(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm),   cmocka_unit_test(test_embed),        cmocka_unit_test(test_each),
+        cmocka_unit_test(test_norm),   cmocka_unit_test(test_embed),        cmocka_unit_test(test_each), cmocka_unit_test(test_weighed),
         cmocka_unit_test(test_sample), cmocka_unit_test(test_sample_sizes), cmocka_unit_test(test_changes),
     };
     if (gpu_open(argc, argv))

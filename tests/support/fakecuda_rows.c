@@ -56,9 +56,43 @@ int fake_rope(const cuda_rope *a, cuda_stream s) {
     return 0;
 }
 
+/* OP_ADD with `by`, and what follows. */
+static int add_by(const cuda_each *a) {
+    const kernel_table *t = kernels_table();
+    float *const by = malloc((size_t)a->n_row * sizeof *by), *const at = (float *)((uintptr_t)by | DEVICE_BIT);
+    const cuda_linear one = {.n_w = 1,
+                             .w = {a->by},
+                             .n_row = a->n_row,
+                             .x = a->z,
+                             .ldx = a->ldz,
+                             .y = {at},
+                             .ldy = {1},
+                             .scratch = at /* not used */};
+    const bool leaves = a->leaves.data;
+    int e = a->by.n != 1 || a->by.format.layout != PACK_ROWS || !a->y ||
+                    (leaves && (a->n_row > 1 || a->n % 32 || !a->total))
+                ? fake_misuse("a sum is weighed by a product that it cannot have")
+                : fake_multiply(&one);
+    for (int64_t r = 0; r < a->n_row && !e; r++) {
+        float *const out = (float *)real(a->out) + r * a->ldo;
+        t->add((const float *)real(a->x) + r * a->ldx, (const float *)real(a->y) + r * a->ldy,
+               a->value * add_gate(&by[r]), out, a->n);
+        if (a->total) {
+            float *const total = (float *)real(a->total) + r * a->ldt;
+            t->add(total, out, 1, total, a->n);
+        }
+    }
+    free(by);
+    if (!e && leaves)
+        fake_leave(&a->leaves, real(a->total), a->ldt, 1, a->n, false);
+    return e;
+}
+
 int fake_each(const cuda_each *a, cuda_stream s) {
     LAUNCH(s);
     KEEP(each, fake_each);
+    if (a->by.data)
+        return add_by(a);
     const kernel_table *t = kernels_table();
     for (int64_t r = 0; r < a->n_row; r++) {
         const float *x = (const float *)real(a->x) + r * a->ldx,

@@ -50,7 +50,7 @@ static bool has_left_rows(const cuda *c, int b, const step *s, int64_t n_row) {
 static bool leaves_rows(const launch_walk *w, const step *s) {
     const int64_t n_row = w->g->n_row;
     return n_row == 1 ||
-           (s->kind != STEP_EXPERTS && has_left_rows(w->c, s->codes_for_block, s->codes_for, n_row) &&
+           (s->kind != STEP_EXPERTS && s->kind != STEP_ADD && has_left_rows(w->c, s->codes_for_block, s->codes_for, n_row) &&
             (s->kind != STEP_LINEAR || has_left_rows(w->c, w->g->block, s, n_row)));
 }
 
@@ -339,6 +339,7 @@ static nib_status launch_step(const launch_walk *w, const step *s, nib_error *er
     case STEP_LINEAR: return products_and_tail(w, s, err);
     case STEP_ATTEND: return launch_attend(w, s, err);
     case STEP_EACH: return launch_each(w, o, err);
+    case STEP_ADD: return launch_add(w, s, err);
     case STEP_COLUMNS: return launch_columns(w, o, err);
     case STEP_ROPE: return launch_rope(w, o, err);
     case STEP_REDUCE: return launch_reduce(w, s, err);

@@ -71,6 +71,7 @@ nib_status launch_recurrent(const launch_walk *w, const op *o, nib_error *err);
 /* second: another norm in the same launch; NULL: none. */
 nib_status launch_norm(const launch_walk *w, const op *o, const op *second, nib_error *err);
 nib_status launch_each(const launch_walk *w, const op *o, nib_error *err);
+nib_status launch_add(const launch_walk *w, const step *s, nib_error *err);
 nib_status launch_columns(const launch_walk *w, const op *o, nib_error *err);
 nib_status launch_reduce(const launch_walk *w, const step *s, nib_error *err); /* reduce.c */
 /* Whether each rank computes some logits in this step, and gets those of the others from launch_gather. */

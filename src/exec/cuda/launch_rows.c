@@ -30,7 +30,7 @@ nib_status launch_norm(const launch_walk *w, const op *o, const op *second, nib_
     return replay_add(w->c, LAUNCH_NORM, o, &a, sizeof a, err);
 }
 
-nib_status launch_each(const launch_walk *w, const op *o, nib_error *err) {
+static cuda_each each_of(const launch_walk *w, const op *o) {
     const bool acts = o->kind == OP_ACT || o->kind == OP_GATE;
     cuda_each a;
     memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
@@ -60,6 +60,26 @@ nib_status launch_each(const launch_walk *w, const op *o, nib_error *err) {
         a.offset = o->u.num.offset;
         a.every = o->u.num.every;
     }
+    return a;
+}
+
+nib_status launch_each(const launch_walk *w, const op *o, nib_error *err) {
+    const cuda_each a = each_of(w, o);
+    return replay_add(w->c, LAUNCH_EACH, o, &a, sizeof a, err);
+}
+
+nib_status launch_add(const launch_walk *w, const step *s, nib_error *err) {
+    const op *o = &w->ops[s->first];
+    cuda_each a = each_of(w, o + 1);
+    cuda_weight(w->c, w->g->block, o->w, &a.by);
+    a.z = launch_at(w, o->in);
+    a.ldz = launch_ld(w, o->in);
+    if (s->tail) {
+        a.total = launch_at(w, s->tail->out);
+        a.ldt = launch_ld(w, s->tail->out);
+        a.leaves = launch_leaves(w, s);
+    }
+    w->c->now.coded_whole = false;
     return replay_add(w->c, LAUNCH_EACH, o, &a, sizeof a, err);
 }
 

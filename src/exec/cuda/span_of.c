@@ -210,6 +210,17 @@ static void recurrent(const cuda *c, const cuda_recurrent *a, nib_span *out) {
     out->at_least = true;
 }
 
+/* Counts the rows; and the matrix, its input and the rows of the total. */
+static void elements(const cuda_each *a, nib_span *out) {
+    uint64_t of = 0;
+    out->bytes = (double)((a->y ? 3 : 2) * a->n_row * a->n * FLOAT);
+    if (!a->by.data)
+        return;
+    pack_bytes(&a->by.format, 1, a->by.k, &of);
+    out->bytes += (double)of + (double)(a->n_row * (a->by.k + (a->total ? 2 * a->n : 0)) * FLOAT);
+    out->macs = (double)(a->n_row * a->by.k);
+}
+
 /* ---- all of them ---- */
 
 static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
@@ -227,7 +238,7 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
     case LAUNCH_STORE: store(&l->u.attend, out); return;
     case LAUNCH_PACK: pack(c, &l->u.attend, out); return;
     case LAUNCH_NORM: norms(&l->u.norm, out); return;
-    case LAUNCH_EACH: out->bytes = (double)((each->y ? 3 : 2) * each->n_row * each->n * FLOAT); return;
+    case LAUNCH_EACH: elements(each, out); return;
     case LAUNCH_COLUMNS:
         out->bytes = (double)(2 * l->u.columns.n_row * l->u.columns.n_group * l->u.columns.n * FLOAT);
         return;

@@ -155,6 +155,28 @@ static bool are_experts_together(const builder *b, int i) {
            is_same_format(&w[o[1].w].format, &w[o->w].format);
 }
 
+/* Whether ops i and i + 1 are a product of one column with floats, and a sum that its sigmoid weighs. */
+static bool is_weighed(const builder *b, int i) {
+    const op *o = &b->ops[i], *add = o + 1;
+    if (i + 1 >= b->n_op || o->kind != OP_LINEAR || o->n != 1 || o->adds || o->b >= 0 || b->norm ||
+        b->any_format || add->kind != OP_ADD || add->in3 != o->out || is_read_later(b, i + 2, o->out))
+        return false;
+    const pack_format *f = &b->of->weights[o->w].format;
+    return f->layout == PACK_ROWS && (f->type == TYPE_F32 || f->type == TYPE_F16 || f->type == TYPE_BF16);
+}
+
+/* The product, the sum, and what the sum is added to. */
+static nib_status take_weighed(const builder *b, int i, step *s) {
+    s->kind = STEP_ADD;
+    s->n = 2;
+    if (!is_residual(b, i + 1))
+        return NIB_OK;
+    s->tail = &b->ops[i + 2];
+    s->n = 3;
+    s->out = s->tail->out;
+    return NIB_OK;
+}
+
 static nib_status take_experts(const builder *b, int i, step *s) {
     const op *o = &b->ops[i];
     const pack_format *f = &b->of->weights[o->w].format;
@@ -360,7 +382,10 @@ static nib_status take(builder *b, int i, step *s) {
     switch (o->kind) {
     case OP_EMBED:
     case OP_EMBED_POS: return take_look_ups(b, i, s);
-    case OP_LINEAR: return is_router(b, i) ? take_router(b, i, s) : take_products(b, i, s);
+    case OP_LINEAR:
+        return is_router(b, i)    ? take_router(b, i, s)
+               : is_weighed(b, i) ? take_weighed(b, i, s)
+                                  : take_products(b, i, s);
     case OP_ROPE:
         if (o->u.rope.at > 0 || o->u.rope.back)
             return refuse(b, o, "it rotates by the negative angle, or the last columns of a head");
@@ -510,8 +535,8 @@ static bool can_leave(const block *of, const step *s) {
     const op *last = &first[s->n - 1];
     if (s->kind == STEP_ATTEND)
         return !last->u.attn.shared && last->u.attn.d_head % 32 == 0;
-    return (s->kind == STEP_EXPERTS ? first->u.experts.n : first->n) % (s->kind == STEP_REDUCE ? 64 : 32) ==
-           0;
+    const int64_t n = s->kind == STEP_EXPERTS ? first->u.experts.n : s->kind == STEP_ADD ? last->n : first->n;
+    return n % (s->kind == STEP_REDUCE ? 64 : 32) == 0;
 }
 
 static bool can_take(const block *of, const step *s) {

@@ -210,8 +210,13 @@ typedef struct cuda_each {
     const float *x, *y; /* y: OP_GATE, OP_ADD, OP_SHARE; OP_TIMES: the factors, ldy is 0 */
     int64_t each;       /* OP_SHARE: values that share a factor */
     const float *z;     /* OP_ADD: [n_row, ldz], one column, whose sigmoid multiplies y; NULL: none */
+    view by;            /* OP_ADD: F32, F16 or BF16 [1, k] in rows: the column is the product of z, k columns,
+                           with it; data NULL: none */
     float value;
-    float *out; /* may be x or y */
+    float *out;        /* may be x or y */
+    float *total;      /* OP_ADD with `by`: [n_row, ldt], to which `out` is added; NULL: none */
+    int64_t ldt;
+    cuda_codes leaves; /* codes of `total` to leave for `linear`; one row, n a multiple of 32 */
     int64_t n_row, n, ldx, ldy, ldz, ldo;
     xielu xielu;             /* OP_XIELU */
     const int32_t *position; /* OP_SCALE_POS: [n_row] */

@@ -1,5 +1,7 @@
 /* rows.cu - kernels over whole rows: norms, element-wise ops, the embedding look-up; and conversion between
  * Q-tile and G-tile. */
+#include "kernels/cuda/codes.cuh"
+#include "kernels/cuda/experts.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 #include "kernels/cuda/row_math.cuh"
@@ -168,17 +170,73 @@ __global__ void __launch_bounds__(ROW_THREADS) each_element(const __grid_constan
     a.out[row * a.ldo + i] = v;
 }
 
+/* OP_ADD with `by`. Every block computes the row's product: its weights are in registers before the row is
+ * there, and both are few. */
+template <int TYPE>
+__global__ void __launch_bounds__(ROW_THREADS)
+    add_by(const __grid_constant__ cuda_each a, const __grid_constant__ codes_row leaves) {
+    enum { AHEAD = 2, STEP = 4 * ROW_THREADS };
+    __shared__ float shared[ROW_THREADS / 32];
+    const int i = (int)(blockIdx.x * ROW_THREADS + threadIdx.x), row = blockIdx.y, k = (int)a.by.k,
+              at = 4 * (int)threadIdx.x;
+    const uint8_t *const by = (const uint8_t *)a.by.data;
+    const float *const z = a.z + row * a.ldz;
+    const bool there = i < a.n;
+    float4 w[AHEAD];
+#pragma unroll
+    for (int m = 0; m < AHEAD; m++)
+        if (at + m * STEP < k)
+            w[m] = four_weights<TYPE>(by, at + m * STEP);
+    const float norm = leaves.norm && there ? leaves.norm[i] : 1.0f;
+    launch_next();
+    launch_wait();
+    const float x = there ? __ldcg(a.x + row * a.ldx + i) : 0.0f,
+                y = there ? __ldcg(a.y + row * a.ldy + i) : 0.0f,
+                before = there && a.total ? __ldcg(a.total + row * a.ldt + i) : 0.0f;
+    float sum = 0.0f;
+#pragma unroll
+    for (int m = 0; m < AHEAD; m++)
+        if (at + m * STEP < k)
+            sum = four_fma(w[m], four_inputs(z, at + m * STEP, k), sum);
+    for (int e = at + AHEAD * STEP; e < k; e += STEP)
+        sum = four_fma(four_weights<TYPE>(by, e), four_inputs(z, e, k), sum);
+    sum = block_sum<ROW_THREADS / 32>(sum, shared);
+    const float v = __fadd_rn(x, __fmul_rn(y, __fmul_rn(a.value, sigmoid_of(sum))));
+    if (!there)
+        return;
+    a.out[row * a.ldo + i] = v;
+    if (!a.total)
+        return;
+    const float total = __fadd_rn(before, v);
+    a.total[row * a.ldt + i] = total;
+    if (leaves.codes)
+        group_leave(leaves, i, total, norm);
+}
+
+static int add_launch(const cuda_each *a, dim3 grid, cuda_stream s) {
+    const codes_row leaves = a->leaves.data ? codes_of(a->leaves, a->n) : codes_row{};
+    if (a->by.format.layout != PACK_ROWS || a->by.n != 1 || !a->y || !a->z ||
+        (a->leaves.data && (!a->total || a->n_row > 1 || a->n % 32)))
+        return CUDA_UNSUPPORTED;
+    void (*const kernel)(const cuda_each, const codes_row) = a->by.format.type == TYPE_F32    ? add_by<TYPE_F32>
+                                                             : a->by.format.type == TYPE_F16  ? add_by<TYPE_F16>
+                                                             : a->by.format.type == TYPE_BF16 ? add_by<TYPE_BF16>
+                                                                                              : nullptr;
+    const int e = kernel ? prepare(kernel, 0) : (int)CUDA_UNSUPPORTED;
+    return e ? e : launch(kernel, grid, dim3(ROW_THREADS), 0, s, *a, leaves);
+}
+
 int each_launch(const cuda_each *a, cuda_stream s) {
     const bool known =
         a->kind >= OP_ACT && (a->kind <= OP_XIELU || a->kind == OP_SCALE_POS || a->kind == OP_TIMES ||
                               (a->kind == OP_SHARE && a->each > 0) || a->kind == OP_SOFTPLUS);
     if (!known || a->n < 1 || a->n_row < 1 || a->n_row > 65535)
         return CUDA_UNSUPPORTED;
+    const dim3 grid((unsigned)((a->n + ROW_THREADS - 1) / ROW_THREADS), (unsigned)a->n_row);
+    if (a->by.data)
+        return a->kind == OP_ADD ? add_launch(a, grid, s) : (int)CUDA_UNSUPPORTED;
     const int e = prepare(each_element, 0);
-    return e ? e
-             : launch(each_element,
-                      dim3((unsigned)((a->n + ROW_THREADS - 1) / ROW_THREADS), (unsigned)a->n_row),
-                      dim3(ROW_THREADS), 0, s, *a);
+    return e ? e : launch(each_element, grid, dim3(ROW_THREADS), 0, s, *a);
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) columns_copy(const __grid_constant__ cuda_columns a) {
