@@ -33,6 +33,9 @@ static float *state_of(const cuda_recurrent *a, int32_t number) {
 int fake_recurrent(const cuda_recurrent *a, cuda_stream s) {
     LAUNCH(s);
     KEEP(recurrent, fake_recurrent);
+    if ((a->norm && (a->kind != OP_DELTA || a->d_head % 32 || a->d_head > 256 || a->n_head < 2)) ||
+        (a->leaves.data && (!a->norm || a->n_row > 1)))
+        return fake_misuse("a recurrent op is finished that cannot be, or leaves codes of several rows");
     const op o = op_of(a);
     const int32_t *position = real(a->position), *state = real(a->state), *save = real(a->save);
     for (int64_t r = 0; r < a->n_row; r++) {
@@ -53,6 +56,13 @@ int fake_recurrent(const cuda_recurrent *a, cuda_stream s) {
         recurrent_run(kernels_table(), &o, &one, 0, recurrent_n_part(&o));
         if (save[r] != CUDA_NO_STATE)
             recurrent_copy(&o, one.state, state_of(a, save[r]), 0, recurrent_n_part(&o));
+        if (a->norm) {
+            kernels_table()->norm(NORM_RMS, one.out, real(a->norm), NULL, one.out, a->n, a->n_head, false,
+                                  a->eps);
+            kernels_table()->gate(a->act, row_of(a->gate, a->ldg, r), one.out, one.out, a->n);
+        }
     }
+    if (a->leaves.data)
+        fake_leave(&a->leaves, real(a->out), a->ldo, 1, a->n, false);
     return 0;
 }

@@ -70,7 +70,7 @@ static int add_by(const cuda_each *a) {
                              .scratch = at /* not used */};
     const bool leaves = a->leaves.data;
     int e = a->by.n != 1 || a->by.format.layout != PACK_ROWS || !a->y ||
-                    (leaves && (a->n_row > 1 || a->n % 32 || !a->total))
+                    (leaves && !a->total)
                 ? fake_misuse("a sum is weighed by a product that it cannot have")
                 : fake_multiply(&one);
     for (int64_t r = 0; r < a->n_row && !e; r++) {
@@ -91,6 +91,8 @@ static int add_by(const cuda_each *a) {
 int fake_each(const cuda_each *a, cuda_stream s) {
     LAUNCH(s);
     KEEP(each, fake_each);
+    if (a->leaves.data && (a->n_row > 1 || a->n % 32))
+        return fake_misuse("codes of several rows, or not of whole groups, are left");
     if (a->by.data)
         return add_by(a);
     const kernel_table *t = kernels_table();
@@ -120,6 +122,8 @@ int fake_each(const cuda_each *a, cuda_stream s) {
         default: return fake_misuse("that is not done element by element");
         }
     }
+    if (a->leaves.data)
+        fake_leave(&a->leaves, real(a->out), a->ldo, 1, a->n, false);
     return 0;
 }
 

@@ -50,8 +50,9 @@ static bool has_left_rows(const cuda *c, int b, const step *s, int64_t n_row) {
 static bool leaves_rows(const launch_walk *w, const step *s) {
     const int64_t n_row = w->g->n_row;
     return n_row == 1 ||
-           (s->kind != STEP_EXPERTS && s->kind != STEP_ADD && has_left_rows(w->c, s->codes_for_block, s->codes_for, n_row) &&
-            (s->kind != STEP_LINEAR || has_left_rows(w->c, w->g->block, s, n_row)));
+           ((s->kind == STEP_ATTEND || s->kind == STEP_REDUCE ||
+             (s->kind == STEP_LINEAR && has_left_rows(w->c, w->g->block, s, n_row))) &&
+            has_left_rows(w->c, s->codes_for_block, s->codes_for, n_row));
 }
 
 /* Only `linear` reads codes. The norm of a block that was never run is not loaded yet. */
@@ -338,12 +339,12 @@ static nib_status launch_step(const launch_walk *w, const step *s, nib_error *er
     case STEP_NORM: return is_part(w, s) ? NIB_OK : launch_norm(w, o, s->n > 1 ? o + 1 : NULL, err);
     case STEP_LINEAR: return products_and_tail(w, s, err);
     case STEP_ATTEND: return launch_attend(w, s, err);
-    case STEP_EACH: return launch_each(w, o, err);
-    case STEP_ADD: return launch_add(w, s, err);
+    case STEP_EACH:
+    case STEP_ADD: return launch_elements(w, s, err);
     case STEP_COLUMNS: return launch_columns(w, o, err);
     case STEP_ROPE: return launch_rope(w, o, err);
     case STEP_REDUCE: return launch_reduce(w, s, err);
-    case STEP_RECURRENT: return launch_recurrent(w, o, err);
+    case STEP_RECURRENT: return launch_recurrent(w, s, err);
     case STEP_ROUTE: return launch_route(w, s, err);
     case STEP_EXPERTS: return launch_experts(w, s, err);
     case STEP_GROUPS: return launch_groups(w, s, err);

@@ -66,12 +66,12 @@ nib_status launch_experts_here(const launch_walk *w, const step *s, const float 
 nib_status launch_groups(const launch_walk *w, const step *s, nib_error *err);
 /* The number of rows of the group from r on that belong to one sequence. */
 int64_t launch_rows_of_sequence(const launch_walk *w, int64_t r);
-nib_status launch_recurrent(const launch_walk *w, const op *o, nib_error *err);
+nib_status launch_recurrent(const launch_walk *w, const step *s, nib_error *err);
 /* Norms and ops element by element. */
 /* second: another norm in the same launch; NULL: none. */
 nib_status launch_norm(const launch_walk *w, const op *o, const op *second, nib_error *err);
 nib_status launch_each(const launch_walk *w, const op *o, nib_error *err);
-nib_status launch_add(const launch_walk *w, const step *s, nib_error *err);
+nib_status launch_elements(const launch_walk *w, const step *s, nib_error *err);
 nib_status launch_columns(const launch_walk *w, const op *o, nib_error *err);
 nib_status launch_reduce(const launch_walk *w, const step *s, nib_error *err); /* reduce.c */
 /* Whether each rank computes some logits in this step, and gets those of the others from launch_gather. */

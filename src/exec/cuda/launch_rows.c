@@ -68,17 +68,19 @@ nib_status launch_each(const launch_walk *w, const op *o, nib_error *err) {
     return replay_add(w->c, LAUNCH_EACH, o, &a, sizeof a, err);
 }
 
-nib_status launch_add(const launch_walk *w, const step *s, nib_error *err) {
+nib_status launch_elements(const launch_walk *w, const step *s, nib_error *err) {
     const op *o = &w->ops[s->first];
-    cuda_each a = each_of(w, o + 1);
-    cuda_weight(w->c, w->g->block, o->w, &a.by);
-    a.z = launch_at(w, o->in);
-    a.ldz = launch_ld(w, o->in);
+    cuda_each a = each_of(w, s->kind == STEP_ADD ? o + 1 : o);
+    if (s->kind == STEP_ADD) {
+        cuda_weight(w->c, w->g->block, o->w, &a.by);
+        a.z = launch_at(w, o->in);
+        a.ldz = launch_ld(w, o->in);
+    }
     if (s->tail) {
         a.total = launch_at(w, s->tail->out);
         a.ldt = launch_ld(w, s->tail->out);
-        a.leaves = launch_leaves(w, s);
     }
+    a.leaves = launch_leaves(w, s);
     w->c->now.coded_whole = false;
     return replay_add(w->c, LAUNCH_EACH, o, &a, sizeof a, err);
 }

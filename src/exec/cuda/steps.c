@@ -347,6 +347,26 @@ static nib_status take_attention(const builder *b, int i, step *s) {
     return NIB_OK;
 }
 
+/* ---- recurrent states ---- */
+
+/* The gated delta rule, the norm of heads and the gate after it, all in the same register. */
+static nib_status take_recurrent(const builder *b, int i, step *s) {
+    const op *o = &b->ops[i], *norm = o + 1, *gate = o + 2;
+    s->kind = STEP_RECURRENT;
+    if (o->kind != OP_CONV && o->u.rec.d_state > 256)
+        return refuse(b, o, "its state has more than 256 rows");
+    if (o->kind != OP_DELTA || i + 2 >= b->n_op || norm->kind != OP_NORM || gate->kind != OP_GATE ||
+        norm->in != o->out || norm->out != o->out || gate->in2 != o->out || gate->out != o->out ||
+        gate->in == o->out || norm->u.norm.kind != NORM_RMS || norm->w < 0 || norm->b >= 0 ||
+        norm->u.norm.w_full || norm->u.norm.n_group != o->u.rec.n_head || o->u.rec.n_head < 2 ||
+        norm->k != o->n || gate->n != o->n || o->u.rec.d_head % 32 || o->u.rec.d_head > 256)
+        return NIB_OK;
+    s->tail = gate;
+    s->n = 3;
+    s->out = gate->out;
+    return NIB_OK;
+}
+
 /* ---- all ops ---- */
 
 /* Makes a step of successive look-ups to one register. The first one sets it, the others add to it. */
@@ -416,7 +436,10 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_SHARE:
     case OP_SOFTPLUS:
     case OP_SCALE_POS:
-    case OP_SOFTCAP: s->kind = STEP_EACH; return NIB_OK;
+    case OP_SOFTCAP:
+        s->kind = STEP_EACH;
+        s->out = o->out;
+        return NIB_OK;
     case OP_COPY:
         if (gathers(b, i))
             return take_groups(b, i, s);
@@ -437,11 +460,7 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_CONV:
     case OP_SSD:
     case OP_SCAN:
-    case OP_DELTA:
-        s->kind = STEP_RECURRENT;
-        return o->kind == OP_CONV || o->u.rec.d_state <= 256
-                   ? NIB_OK
-                   : refuse(b, o, "its state has more than 256 rows");
+    case OP_DELTA: return take_recurrent(b, i, s);
     case OP_MIX:
     case OP_LIKE:
     case OP_SPARSIFY:

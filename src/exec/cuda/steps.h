@@ -33,14 +33,15 @@ struct step {
     const op *layer_norm; /* STEP_LINEAR: the LayerNorm of their input, the step before, which they can
                              compute if their kernels multiply halves; NULL: none */
     const op *tail;       /* STEP_LINEAR, STEP_EXPERTS: OP_GATE of two products, OP_ADD or OP_ACT of one;
-                             STEP_REDUCE, STEP_ADD: OP_ADD of the sum; NULL: none */
+                             STEP_REDUCE, STEP_ADD: OP_ADD of the sum; STEP_RECURRENT: OP_GATE after the norm
+                             of heads, the op before it; NULL: none */
     const op *gather;  /* STEP_GROUPS: OP_COPY before the product, whose input it reads itself; NULL: none */
     const op *scatter; /* STEP_GROUPS: OP_COPY after it, whose output it writes itself; NULL: none */
     const op *rope;    /* STEP_ATTEND: the rotation of q, equal to that of k; NULL: none */
     const op *q_norm,
         *k_norm; /* STEP_ATTEND: the norms of heads before it, which are the first ops; NULL: none */
-    reg in, out; /* in: input of STEP_LINEAR; out: the only register that STEP_LINEAR, STEP_ATTEND,
-                    STEP_EXPERTS or STEP_REDUCE writes, and the tail's of STEP_ADD */
+    reg in, out; /* in: input of STEP_LINEAR; out: the register that a next step may read as codes, which is
+                    the tail's if there is one; REG_NONE: none */
     const step *codes_for; /* the next product, if it reads codes of `out` that this step leaves (cuda_codes);
                               NULL: it does not */
     int codes_for_block;

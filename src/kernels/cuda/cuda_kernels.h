@@ -216,7 +216,7 @@ typedef struct cuda_each {
     float *out;        /* may be x or y */
     float *total;      /* OP_ADD with `by`: [n_row, ldt], to which `out` is added; NULL: none */
     int64_t ldt;
-    cuda_codes leaves; /* codes of `total` to leave for `linear`; one row, n a multiple of 32 */
+    cuda_codes leaves; /* codes of `total`, or of `out`, to leave for `linear`; one row, n a multiple of 32 */
     int64_t n_row, n, ldx, ldy, ldz, ldo;
     xielu xielu;             /* OP_XIELU */
     const int32_t *position; /* OP_SCALE_POS: [n_row] */
@@ -382,6 +382,13 @@ typedef struct cuda_recurrent {
     uint8_t *origin;
     int64_t unit, at;
     void *scratch; /* cuda_recurrent_scratch() bytes */
+    /* OP_DELTA: what follows in place: RMSNorm of each head (norm: [d_head], a multiple of 32 up to 256), then
+     * OP_GATE by `gate`. norm NULL: nothing */
+    const float *norm, *gate; /* gate: [n_row, ldg] */
+    int64_t ldg;
+    float eps;
+    act_kind act;
+    cuda_codes leaves; /* codes of `out` to leave for `linear`; one row */
 } cuda_recurrent;
 static inline int64_t cuda_recurrent_scratch(int64_t n_row, int64_t n, int64_t n_tap) {
     return n_row / CUDA_CONV_ROWS * (n_tap - 1) * n * (int64_t)sizeof(float);

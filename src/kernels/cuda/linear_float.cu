@@ -116,27 +116,32 @@ template <int TYPE, int EIGHTS, int TILES> __host__ __device__ constexpr int flo
                                                   : 2;
 }
 
-/* Loads a lane's part of eight rows from row 8 e on: [32 of K][part]; zeros for missing rows. */
+/* Loads a lane's part of eight rows from row 8 e on: [32 of K][part]; zeros for missing rows. own: the parts of
+ * the only row, in shared memory; or NULL. */
 template <int PARTS>
-__device__ __forceinline__ void parts_load(const float_job &j, int chunk, int e, uint4 (&b)[2][PARTS]) {
+__device__ __forceinline__ void parts_load(const float_job &j, const uint4 *own, int chunk, int e,
+                                           uint4 (&b)[2][PARTS]) {
     const int lane = threadIdx.x % 32, row = 8 * e + lane / 4;
-    const uint4 *const from = j.parts + ((int64_t)(chunk * 2 * PARTS) * j.n_row + row) * 4 + lane % 4;
+    const int64_t at = ((int64_t)(chunk * 2 * PARTS) * j.n_row + row) * 4 + lane % 4;
 #pragma unroll
-    for (int i = 0; i < 2 * PARTS; i++)
-        b[i / PARTS][i % PARTS] =
-            row < j.n_row ? __ldcg(from + (int64_t)i * j.n_row * 4) : make_uint4(0, 0, 0, 0);
+    for (int i = 0; i < 2 * PARTS; i++) {
+        uint4 x = make_uint4(0, 0, 0, 0);
+        if (row < j.n_row)
+            x = own ? own[at + i * 4] : __ldcg(j.parts + at + (int64_t)i * j.n_row * 4);
+        b[i / PARTS][i % PARTS] = x;
+    }
 }
 
 /* Multiplies the next chunk with the rows: total[tile][eight rows] += its sums. Rows are loaded while the
  * lane waits for the chunk, and while the previous eight are multiplied. */
 template <int TYPE, int EIGHTS, int TILES>
-__device__ __forceinline__ void chunk_add(const float_job &j, float_feed<TYPE, TILES> *feed, int chunk,
-                                          float (&total)[TILES][EIGHTS][4]) {
+__device__ __forceinline__ void chunk_add(const float_job &j, const uint4 *own, float_feed<TYPE, TILES> *feed,
+                                          int chunk, float (&total)[TILES][EIGHTS][4]) {
     enum { SIZE = float_parts<TYPE>::SIZE, PARTS = float_parts<TYPE>::X };
     float_weights<TYPE> a[2][2 * TILES];
     float scale[2 * TILES];
     uint4 b[EIGHTS > 1 ? 2 : 1][2][PARTS];
-    parts_load<PARTS>(j, chunk, 0, b[0]);
+    parts_load<PARTS>(j, own, chunk, 0, b[0]);
     const uint4 *const stage = feed->template take<float_depth<TYPE, EIGHTS, TILES>()>(j);
 #pragma unroll
     for (int i = 0; i < 2 * TILES; i++)
@@ -156,7 +161,7 @@ __device__ __forceinline__ void chunk_add(const float_job &j, float_feed<TYPE, T
         if (EIGHTS > 1 && 8 * e >= j.n_row)
             break;
         if (e + 1 < EIGHTS && 8 * e + 8 < j.n_row)
-            parts_load<PARTS>(j, chunk, e + 1, b[(e + 1) % (EIGHTS > 1 ? 2 : 1)]);
+            parts_load<PARTS>(j, nullptr, chunk, e + 1, b[(e + 1) % (EIGHTS > 1 ? 2 : 1)]);
         float d[TILES][4] = {};
 #pragma unroll
         for (int half = 0; half < 2; half++)
@@ -190,8 +195,8 @@ __device__ __forceinline__ float sums_join(const float_sums<TILES, COLUMNS> &sum
 
 /* Writes the results of a unit's rows from `row0` on, by all threads of the block. */
 template <int TILES, int COLUMNS>
-__device__ __forceinline__ void float_write(const float_job &j, int unit, int row0,
-                                            const float_sums<TILES, COLUMNS> &sums) {
+__device__ __forceinline__ void float_write(const float_job &j, bool owns, float own_factor, int unit,
+                                            int row0, const float_sums<TILES, COLUMNS> &sums) {
     const int each = j.gated ? 8 * TILES : 16 * TILES, n = min(COLUMNS, j.n_row - row0);
     const int m = j.gated ? 0 : matrix_of(j, unit);
     for (int o = threadIdx.x; o < each * n; o += FLOAT_THREADS) {
@@ -199,7 +204,7 @@ __device__ __forceinline__ void float_write(const float_job &j, int unit, int ro
         const int at = (unit - (j.gated ? 0 : j.first[m])) * each + output;
         if (at >= j.n[m])
             continue;
-        const float factor = __ldcg(j.factor + row);
+        const float factor = owns ? own_factor : __ldcg(j.factor + row);
         auto value = [&](int line, int matrix) {
             const float v = __fmul_rn(sums_join(sums, column, line), factor);
             return j.bias[matrix] ? __fadd_rn(v, j.bias[matrix][at]) : v;
@@ -214,7 +219,8 @@ __device__ __forceinline__ void float_write(const float_job &j, int unit, int ro
     }
 }
 
-template <int TYPE, int EIGHTS, int TILES>
+/* OWN: every block splits the only row, which a launch before has not done. */
+template <int TYPE, int EIGHTS, int TILES, bool OWN>
 __global__ void __launch_bounds__(FLOAT_THREADS, 2) linear_float(const __grid_constant__ float_job j) {
     enum {
         DEPTH = float_depth<TYPE, EIGHTS, TILES>(),
@@ -228,6 +234,8 @@ __global__ void __launch_bounds__(FLOAT_THREADS, 2) linear_float(const __grid_co
     for (int i = 0; i < j.depth && ring_ahead(); i++)
         feed.ask(j);
     launch_wait();
+    uint4 *const own = OWN ? (uint4 *)shared + WARPS * j.depth * float_feed<TYPE, TILES>::STAGE : nullptr;
+    const float factor = OWN ? own_split<float_parts<TYPE>::AS>(j, own) : 0.0f;
     for (int unit = blockIdx.x; unit < j.n_unit; unit += gridDim.x) {
         float total[TILES][EIGHTS][4];
 #pragma unroll
@@ -236,7 +244,7 @@ __global__ void __launch_bounds__(FLOAT_THREADS, 2) linear_float(const __grid_co
         for (int chunk = warp; chunk < j.n_chunk; chunk += WARPS) {
             if (!ring_ahead())
                 feed.ask(j);
-            chunk_add<TYPE, EIGHTS, TILES>(j, &feed, chunk, total);
+            chunk_add<TYPE, EIGHTS, TILES>(j, own, &feed, chunk, total);
             if (ring_ahead())
                 feed.ask(j);
         }
@@ -252,7 +260,7 @@ __global__ void __launch_bounds__(FLOAT_THREADS, 2) linear_float(const __grid_co
                     for (int c = 0; c < 4; c++)
                         sums.of[warp][(e - e0) * 8 + 2 * t + c % 2][16 * i + g + c / 2 * 8] = total[i][e][c];
             __syncthreads();
-            float_write(j, unit, 8 * e0, sums);
+            float_write(j, OWN, factor, unit, 8 * e0, sums);
             __syncthreads();
         }
     }
@@ -260,7 +268,9 @@ __global__ void __launch_bounds__(FLOAT_THREADS, 2) linear_float(const __grid_co
 
 /* ---- launching ---- */
 
-typedef void (*float_kernel)(const float_job);
+/* Products of one row with so few units split it in every block. With more, the split would take more time than
+ * a launch. */
+enum { OWN_UNITS = 32 };
 
 static int64_t float_pad(int64_t k) {
     return (k + FLOAT_CHUNK - 1) / FLOAT_CHUNK * FLOAT_CHUNK;
@@ -284,15 +294,25 @@ template <int TYPE, int EIGHTS, int TILES> static int float_run(float_job *j, cu
         DEPTH = float_depth<TYPE, EIGHTS, TILES>()
     };
     using sums = float_sums<TILES, EIGHTS == 1 ? 8 : 16>;
-    const int fit = (device_shared_bytes() - (int)sizeof(sums)) / STAGE;
+    const int own = j->n_chunk * FLOAT_CHUNK * float_parts<TYPE>::X * (int)sizeof(uint16_t),
+              fit = (device_shared_bytes() - (int)sizeof(sums)) / STAGE;
     j->depth = device_major() < 8 ? 1 : fit < DEPTH ? fit : (int)DEPTH;
+    if constexpr (EIGHTS == 1) {
+        const size_t bytes = (size_t)j->depth * STAGE + (size_t)own;
+        constexpr auto kernel = linear_float<TYPE, 1, TILES, true>;
+        if (j->n_row == 1 && j->k <= OWN_SPLIT && j->n_unit <= OWN_UNITS &&
+            bytes + sizeof(sums) + 1024 <= (size_t)device_shared_bytes()) {
+            const int e = prepare(kernel, bytes);
+            return e ? e : launch(kernel, dim3((unsigned)blocks), dim3(FLOAT_THREADS), bytes, s, *j);
+        }
+    }
     constexpr auto split = split_rows<float_parts<TYPE>::AS>;
+    constexpr auto kernel = linear_float<TYPE, EIGHTS, TILES, false>;
     int e = prepare(split, 0);
-    e = e ? e : prepare(linear_float<TYPE, EIGHTS, TILES>, (size_t)j->depth * STAGE);
+    e = e ? e : prepare(kernel, (size_t)j->depth * STAGE);
     e = e ? e : launch(split, dim3((unsigned)j->n_row), dim3(SPLIT_THREADS), 0, s, *j);
     return e ? e
-             : launch(linear_float<TYPE, EIGHTS, TILES>, dim3((unsigned)blocks), dim3(FLOAT_THREADS),
-                      (size_t)j->depth * STAGE, s, *j);
+             : launch(kernel, dim3((unsigned)blocks), dim3(FLOAT_THREADS), (size_t)j->depth * STAGE, s, *j);
 }
 
 /* Cuts the outputs into units of `tiles` times 16. Returns the number of weights and row elements that the

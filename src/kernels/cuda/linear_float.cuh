@@ -22,25 +22,24 @@ struct float_job : job_matrices {
     float *factor;
 };
 
-/* A row's sum of squares and largest magnitude, by all threads of a block. */
+/* A row's sum of squares and largest magnitude, by a warp, and by all threads of a block. */
 struct split_facts {
     float sum, largest;
 };
-__device__ static split_facts split_join(split_facts f, split_facts *shared) {
+__device__ __forceinline__ void split_warp(split_facts *f) {
 #pragma unroll
     for (int o = 1; o < 32; o *= 2) {
-        f.sum = __fadd_rn(f.sum, __shfl_xor_sync(~0u, f.sum, o));
-        f.largest = fmaxf(f.largest, __shfl_xor_sync(~0u, f.largest, o));
+        f->sum = __fadd_rn(f->sum, __shfl_xor_sync(~0u, f->sum, o));
+        f->largest = fmaxf(f->largest, __shfl_xor_sync(~0u, f->largest, o));
     }
+}
+__device__ static split_facts split_join(split_facts f, split_facts *shared) {
+    split_warp(&f);
     if (threadIdx.x % 32 == 0)
         shared[threadIdx.x / 32] = f;
     __syncthreads();
     f = shared[threadIdx.x % 32];
-#pragma unroll
-    for (int o = 1; o < 32; o *= 2) {
-        f.sum = __fadd_rn(f.sum, __shfl_xor_sync(~0u, f.sum, o));
-        f.largest = fmaxf(f.largest, __shfl_xor_sync(~0u, f.largest, o));
-    }
+    split_warp(&f);
     return f;
 }
 
@@ -58,9 +57,10 @@ __device__ __forceinline__ void split_load(const float_job &j, const float *x, i
 
 /* Splits eight values into parts. */
 template <int TYPE>
-__device__ __forceinline__ void split_store(const float_job &j, int row, int i, float v[8], float scale) {
+__device__ __forceinline__ void split_store(const float_job &j, uint4 *parts, int row, int i, float v[8],
+                                            float scale) {
     enum { PARTS = float_parts<TYPE>::X };
-    uint4 *const to = j.parts + ((int64_t)(i / 32 * PARTS) * j.n_row + row) * 4 + i / 8 % 4;
+    uint4 *const to = parts + ((int64_t)(i / 32 * PARTS) * j.n_row + row) * 4 + i / 8 % 4;
 #pragma unroll
     for (int p = 0; p < PARTS; p++)
         to[(int64_t)p * j.n_row * 4] = eight_split<TYPE>(v, p == 0 ? scale : 1.0f);
@@ -73,6 +73,19 @@ __device__ __forceinline__ void split_look(const float v[8], bool squares, split
             f->sum = __fmaf_rn(v[c], v[c], f->sum);
         else
             f->largest = fmaxf(f->largest, fabsf(v[c]));
+}
+
+/* The factor of a row's results; and of the row itself, before it is split. */
+template <int TYPE>
+__device__ __forceinline__ float split_factor(const float_job &j, const split_facts &f, float *scale) {
+    float factor = j.norm ? norm_factor_of(f.sum, (float)j.k, j.eps) : 1.0f;
+    *scale = 1.0f;
+    if (TYPE == TYPE_F16) { /* scales the largest magnitude to 2^14 at least; the inverse is finite */
+        const uint32_t e = max(__float_as_uint(f.largest) >> 23 & 255, 27);
+        *scale = __uint_as_float((2 * 127 + 14 - e) << 23);
+        factor = __fmul_rn(factor, __uint_as_float((e - 14) << 23));
+    }
+    return factor;
 }
 
 /* A block has a row. A thread keeps the first of its values in registers. */
@@ -109,25 +122,61 @@ __global__ void __launch_bounds__(SPLIT_THREADS) split_rows(const __grid_constan
         split_look(v, false, &f);
     }
     f = split_join(f, shared);
-    float factor = 1.0f, scale = 1.0f;
-    if (j.norm)
-        factor = norm_factor_of(f.sum, (float)j.k, j.eps);
-    if (TYPE == TYPE_F16) { /* scales the largest magnitude to 2^14 at least; the inverse is finite */
-        const uint32_t e = max(__float_as_uint(f.largest) >> 23 & 255, 27);
-        scale = __uint_as_float((2 * 127 + 14 - e) << 23);
-        factor = __fmul_rn(factor, __uint_as_float((e - 14) << 23));
-    }
+    float scale;
+    const float factor = split_factor<TYPE>(j, f, &scale);
     if (threadIdx.x == 0)
         j.factor[row] = factor;
 #pragma unroll
     for (int m = 0; m < KEEP; m++)
         if (begin + m * STEP < end)
-            split_store<TYPE>(j, row, begin + m * STEP, kept[m], scale);
+            split_store<TYPE>(j, j.parts, row, begin + m * STEP, kept[m], scale);
     for (int i = begin + KEEP * STEP; i < end; i += STEP) {
         float v[8];
         split_load(j, x, i, v);
-        split_store<TYPE>(j, row, i, v, scale);
+        split_store<TYPE>(j, j.parts, row, i, v, scale);
     }
+}
+
+/* Splits the only row, of at most OWN_SPLIT values, into shared memory, by a block of a product. Returns the
+ * factor of its results. Each thread has the values of OWN_EACH threads of split_rows, so all bits are the
+ * same. */
+enum { OWN_EACH = SPLIT_THREADS / FLOAT_THREADS, OWN_SPLIT = 8 * SPLIT_THREADS };
+template <int TYPE> __device__ static float own_split(const float_job &j, uint4 *parts) {
+    __shared__ split_facts shared[SPLIT_THREADS / 32];
+    const int end = j.n_chunk * FLOAT_CHUNK;
+    auto begin = [](int m) { return 8 * (FLOAT_THREADS * m + (int)threadIdx.x); };
+    float v[OWN_EACH][8];
+    split_facts f;
+#pragma unroll
+    for (int m = 0; m < OWN_EACH; m++)
+        eight_load(j.x + begin(m), j.k - begin(m), v[m]);
+#pragma unroll
+    for (int m = 0; m < OWN_EACH; m++) {
+        float w[8];
+        f = split_facts{0.0f, 0.0f};
+        split_look(v[m], true, &f);
+        if (j.norm) {
+            eight_load(j.norm + begin(m), j.k - begin(m), w);
+#pragma unroll
+            for (int c = 0; c < 8; c++)
+                v[m][c] = __fmul_rn(v[m][c], w[c]);
+        }
+        split_look(v[m], false, &f);
+        split_warp(&f);
+        if (threadIdx.x % 32 == 0)
+            shared[FLOAT_THREADS / 32 * m + threadIdx.x / 32] = f;
+    }
+    __syncthreads();
+    f = shared[threadIdx.x % 32];
+    split_warp(&f);
+    float scale;
+    const float factor = split_factor<TYPE>(j, f, &scale);
+#pragma unroll
+    for (int m = 0; m < OWN_EACH; m++)
+        if (begin(m) < end)
+            split_store<TYPE>(j, parts, 0, begin(m), v[m], scale);
+    __syncthreads();
+    return factor;
 }
 
 #endif

@@ -8,8 +8,13 @@
  * all lanes through shared memory, one barrier for each input. So a row has the same bits in one launch or
  * in several.
  *
+ * On 9.0 the blocks of a head are a cluster if a norm of heads and a gate follow. They send each other their
+ * outputs of a row, and each finishes its own.
+ *
  * Launches of generated rows have many sequences. A block with a row that continues the sequence of the row
  * before has no work: the block of the first row computes it. */
+#include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 #include "kernels/cuda/row_math.cuh"
@@ -17,6 +22,7 @@
 #include "kernels/kernels.h"
 
 enum { STATE_THREADS = 128, STATE_COLUMNS = 32, PARTS = 4 /* lanes of a column */ };
+enum { MAX_TOGETHER = 8 /* blocks of a cluster */ };
 
 /* The rows of one sequence. */
 struct state_run {
@@ -59,11 +65,11 @@ struct state_place {
     int head, rows, n_column; /* rows and columns of the head's state */
     int q, k, v, g;           /* columns of the inputs: q or C, k or B; values; decays of the head */
 };
-template <int KIND> __device__ __forceinline__ state_place place_of(const cuda_recurrent &a) {
+template <int KIND> __device__ __forceinline__ state_place place_of(const cuda_recurrent &a, int h) {
     const int d = (int)a.d_head, n = (int)a.d_state;
     if (KIND == OP_SCAN)
         return {0, n, (int)a.n, n, 0, 0, 0};
-    const int h = blockIdx.z, n_head = (int)a.n_head, n_group = (int)a.n_group;
+    const int n_head = (int)a.n_head, n_group = (int)a.n_group;
     const int group = a.tiled ? h % n_group : h / (n_head / n_group);
     if (KIND == OP_SSD)
         return {h, n, d, n_head * d + (n_group + group) * n, n_head * d + group * n, h * d, h};
@@ -201,18 +207,55 @@ __device__ __forceinline__ float state_step(const cuda_recurrent &a, const state
     return lanes_sum(y, 1, PARTS / 2);
 }
 
-/* Blocks: x has 32 columns, y a row, z a head. PER: rows of the state in a lane; M: its loads of q and k. */
-template <int KIND, int PER>
-__global__ void __launch_bounds__(STATE_THREADS) state_rows(const __grid_constant__ cuda_recurrent a) {
+/* The norm and the gate of a row of a head, whose `mine`th 32 outputs the block has, by all blocks of a
+ * cluster. The sum of squares has the order of `norm`. all: [outputs of the head], with which the row before
+ * last began. */
+__device__ __forceinline__ void head_finish(const cuda_recurrent &a, const codes_row &leaves, int row, int head,
+                                            int mine, float y, float *all) {
+    const int lane = threadIdx.x % 32, n = (int)a.d_head / STATE_COLUMNS;
+    for (int to = threadIdx.x % PARTS; to < n; to += PARTS)
+        cluster_store(all + mine * STATE_COLUMNS + (int)threadIdx.x / PARTS, to, y);
+    cluster_arrive_all();
+    const int at = head * (int)a.d_head + mine * STATE_COLUMNS + lane;
+    const bool finishes = threadIdx.x < 32;
+    const float by = finishes ? a.norm[mine * STATE_COLUMNS + lane] : 0.0f,
+                gate = finishes ? __ldcg(a.gate + row * a.ldg + at) : 0.0f;
+    cluster_wait_all();
+    if (!finishes)
+        return;
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < MAX_TOGETHER; i++) {
+        const float v = i < n ? all[i * STATE_COLUMNS + lane] : 0.0f;
+        sum = i < n ? __fmaf_rn(v, v, sum) : sum;
+    }
+    const float factor = norm_factor_of(pairs_sum(sum, 32), (float)a.d_head, a.eps);
+    const float v = gate_value(a.act, gate, __fmul_rn(__fmul_rn(all[mine * STATE_COLUMNS + lane], factor), by));
+    a.out[row * a.ldo + at] = v;
+    if (leaves.codes)
+        group_leave(leaves, at, v, leaves.norm ? leaves.norm[at] : 1.0f);
+}
+
+/* Blocks: x has 32 columns, y a row, z a head; if they finish heads, x a head and z 32 columns, which are a
+ * cluster. PER: rows of the state in a lane; M: its loads of q and k. */
+template <int KIND, int PER, bool FINISHES>
+__global__ void __launch_bounds__(STATE_THREADS)
+    state_rows(const __grid_constant__ cuda_recurrent a, const __grid_constant__ codes_row leaves) {
     enum { M = PER < 8 ? 1 : PER / 8, ROWS = 32 * M };
     static_assert((int)ROWS >= PARTS * PER, "all rows are passed");
     __shared__ state_input<ROWS> inputs[2];
-    const int column = (int)blockIdx.x * STATE_COLUMNS + (int)threadIdx.x / PARTS;
-    const state_place p = place_of<KIND>(a);
+    __shared__ float outputs[FINISHES ? 2 : 1][FINISHES ? MAX_TOGETHER * STATE_COLUMNS : 1];
+    const int part = FINISHES ? blockIdx.z : blockIdx.x, head = FINISHES ? blockIdx.x : blockIdx.z;
+    const int column = part * STATE_COLUMNS + (int)threadIdx.x / PARTS;
+    const state_place p = place_of<KIND>(a, head);
     const int64_t ld = KIND == OP_SCAN ? a.n : a.d_head;
     launch_next();
+    if (FINISHES)
+        cluster_arrive_all();
     launch_wait();
     const state_run run = run_of(a, blockIdx.y);
+    if (FINISHES)
+        cluster_wait_all(); /* all blocks have begun */
     if (run.first >= run.end)
         return;
     const int64_t at = (int64_t)p.head * p.rows * ld;
@@ -240,7 +283,9 @@ __global__ void __launch_bounds__(STATE_THREADS) state_rows(const __grid_constan
         float y = state_step<KIND, PER>(a, *in, v, KIND == OP_SCAN ? soft_plus(rate) : 0.0f, decay, s);
         if (KIND != OP_DELTA)
             y = __fmaf_rn(v, skip, y);
-        if (threadIdx.x % PARTS == 0 && column < p.n_column)
+        if (FINISHES)
+            head_finish(a, leaves, row, head, part, y, outputs[(row - run.first) % 2]);
+        else if (threadIdx.x % PARTS == 0 && column < p.n_column)
             a.out[row * a.ldo + (KIND == OP_SCAN ? 0 : p.head * a.d_head) + column] = y;
         float *const saved = saved_at(a, row);
         if (saved)
@@ -249,18 +294,49 @@ __global__ void __launch_bounds__(STATE_THREADS) state_rows(const __grid_constan
     state_store(p, run.state + at, ld, column, s);
 }
 
-template <int KIND> static int state_launch(const cuda_recurrent *a, cuda_stream s) {
+template <int KIND, bool FINISHES> static int state_launch(const cuda_recurrent *a, cuda_stream s) {
     const int64_t rows = a->d_state, columns = KIND == OP_SCAN ? a->n : a->d_head;
-    void (*const kernel)(const cuda_recurrent) = rows <= 16    ? state_rows<KIND, 4>
-                                                 : rows <= 32  ? state_rows<KIND, 8>
-                                                 : rows <= 64  ? state_rows<KIND, 16>
-                                                 : rows <= 128 ? state_rows<KIND, 32>
-                                                 : rows <= 256 ? state_rows<KIND, 64>
-                                                               : nullptr;
-    const dim3 grid((unsigned)((columns + STATE_COLUMNS - 1) / STATE_COLUMNS),
-                    a->together ? 1 : (unsigned)a->n_row, KIND == OP_SCAN ? 1 : (unsigned)a->n_head);
+    const auto kernel = rows <= 16    ? state_rows<KIND, 4, FINISHES>
+                        : rows <= 32  ? state_rows<KIND, 8, FINISHES>
+                        : rows <= 64  ? state_rows<KIND, 16, FINISHES>
+                        : rows <= 128 ? state_rows<KIND, 32, FINISHES>
+                        : rows <= 256 ? state_rows<KIND, 64, FINISHES>
+                                      : nullptr;
+    const unsigned parts = (unsigned)((columns + STATE_COLUMNS - 1) / STATE_COLUMNS),
+                   heads = KIND == OP_SCAN ? 1 : (unsigned)a->n_head;
+    const dim3 grid(FINISHES ? heads : parts, a->together ? 1 : (unsigned)a->n_row, FINISHES ? parts : heads);
+    const codes_row leaves = FINISHES && a->leaves.data ? codes_of(a->leaves, a->n) : codes_row{};
     const int e = !kernel || grid.y > 65535 || grid.z > 65535 ? (int)CUDA_UNSUPPORTED : prepare(kernel, 0);
-    return e ? e : launch(kernel, grid, dim3(STATE_THREADS), 0, s, *a);
+    return e ? e : launch_cluster(kernel, grid, dim3(STATE_THREADS), FINISHES ? parts : 1, 0, s, *a, leaves);
+}
+
+/* OP_DELTA, the norm and the gate: in one launch for generated rows, on 9.0. Prompts would have a barrier of a
+ * cluster for each row. */
+static int delta_launch(const cuda_recurrent *a, cuda_stream s) {
+    if (!a->norm)
+        return state_launch<OP_DELTA, false>(a, s);
+    if (a->d_head % STATE_COLUMNS || a->d_head > MAX_TOGETHER * STATE_COLUMNS || a->n_head < 2 ||
+        (a->leaves.data && a->n_row > 1))
+        return CUDA_UNSUPPORTED;
+    if (device_major() >= 9 && !a->together)
+        return state_launch<OP_DELTA, true>(a, s);
+    cuda_norm norm = {NORM_RMS, a->out, a->norm};
+    norm.out = a->out;
+    norm.n_row = a->n_row;
+    norm.ldx = norm.ldo = a->ldo;
+    norm.k = a->n_head * a->d_head;
+    norm.n_group = a->n_head;
+    norm.eps = a->eps;
+    cuda_each gate = {OP_GATE, a->act, a->gate, a->out};
+    gate.out = a->out;
+    gate.n_row = a->n_row;
+    gate.n = norm.k;
+    gate.ldx = a->ldg;
+    gate.ldy = gate.ldo = a->ldo;
+    gate.leaves = a->leaves;
+    int e = state_launch<OP_DELTA, false>(a, s);
+    e = e ? e : norm_launch(&norm, s);
+    return e ? e : each_launch(&gate, s);
 }
 
 /* ---- the convolution ---- */
@@ -378,9 +454,9 @@ int recurrent_launch(const cuda_recurrent *a, cuda_stream s) {
         return CUDA_UNSUPPORTED;
     switch (a->kind) {
     case OP_CONV: return conv_launch(a, s);
-    case OP_SSD: return state_launch<OP_SSD>(a, s);
-    case OP_SCAN: return state_launch<OP_SCAN>(a, s);
-    case OP_DELTA: return state_launch<OP_DELTA>(a, s);
+    case OP_SSD: return state_launch<OP_SSD, false>(a, s);
+    case OP_SCAN: return state_launch<OP_SCAN, false>(a, s);
+    case OP_DELTA: return delta_launch(a, s);
     default: return CUDA_UNSUPPORTED;
     }
 }

@@ -143,9 +143,11 @@ __device__ __forceinline__ float position_scale(const cuda_each &a, int row) {
     return __fadd_rn(1.0f, __fmul_rn(a.value, logf(1.0f + steps)));
 }
 
-__global__ void __launch_bounds__(ROW_THREADS) each_element(const __grid_constant__ cuda_each a) {
+__global__ void __launch_bounds__(ROW_THREADS)
+    each_element(const __grid_constant__ cuda_each a, const __grid_constant__ codes_row leaves) {
     const int64_t i = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x;
     const int row = blockIdx.y;
+    const float norm = leaves.norm && i < a.n ? leaves.norm[i] : 1.0f;
     launch_next();
     launch_wait();
     if (i >= a.n)
@@ -168,6 +170,8 @@ __global__ void __launch_bounds__(ROW_THREADS) each_element(const __grid_constan
     default: v = __fmul_rn(a.value, tanhf(__fdiv_rn(x, a.value)));
     }
     a.out[row * a.ldo + i] = v;
+    if (leaves.codes)
+        group_leave(leaves, (int)i, v, norm);
 }
 
 /* OP_ADD with `by`. Every block computes the row's product: its weights are in registers before the row is
@@ -213,10 +217,9 @@ __global__ void __launch_bounds__(ROW_THREADS)
         group_leave(leaves, i, total, norm);
 }
 
-static int add_launch(const cuda_each *a, dim3 grid, cuda_stream s) {
-    const codes_row leaves = a->leaves.data ? codes_of(a->leaves, a->n) : codes_row{};
-    if (a->by.format.layout != PACK_ROWS || a->by.n != 1 || !a->y || !a->z ||
-        (a->leaves.data && (!a->total || a->n_row > 1 || a->n % 32)))
+static int add_launch(const cuda_each *a, const codes_row &leaves, dim3 grid, cuda_stream s) {
+    if (a->kind != OP_ADD || a->by.format.layout != PACK_ROWS || a->by.n != 1 || !a->y || !a->z ||
+        (leaves.codes && !a->total))
         return CUDA_UNSUPPORTED;
     void (*const kernel)(const cuda_each, const codes_row) = a->by.format.type == TYPE_F32    ? add_by<TYPE_F32>
                                                              : a->by.format.type == TYPE_F16  ? add_by<TYPE_F16>
@@ -230,13 +233,15 @@ int each_launch(const cuda_each *a, cuda_stream s) {
     const bool known =
         a->kind >= OP_ACT && (a->kind <= OP_XIELU || a->kind == OP_SCALE_POS || a->kind == OP_TIMES ||
                               (a->kind == OP_SHARE && a->each > 0) || a->kind == OP_SOFTPLUS);
-    if (!known || a->n < 1 || a->n_row < 1 || a->n_row > 65535)
+    if (!known || a->n < 1 || a->n_row < 1 || a->n_row > 65535 ||
+        (a->leaves.data && (a->n_row > 1 || a->n % 32)))
         return CUDA_UNSUPPORTED;
+    const codes_row leaves = a->leaves.data ? codes_of(a->leaves, a->n) : codes_row{};
     const dim3 grid((unsigned)((a->n + ROW_THREADS - 1) / ROW_THREADS), (unsigned)a->n_row);
     if (a->by.data)
-        return a->kind == OP_ADD ? add_launch(a, grid, s) : (int)CUDA_UNSUPPORTED;
+        return add_launch(a, leaves, grid, s);
     const int e = prepare(each_element, 0);
-    return e ? e : launch(each_element, grid, dim3(ROW_THREADS), 0, s, *a);
+    return e ? e : launch(each_element, grid, dim3(ROW_THREADS), 0, s, *a, leaves);
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) columns_copy(const __grid_constant__ cuda_columns a) {
