@@ -34,11 +34,14 @@ int fake_recurrent(const cuda_recurrent *a, cuda_stream s) {
     LAUNCH(s);
     KEEP(recurrent, fake_recurrent);
     if ((a->norm && (a->kind != OP_DELTA || a->d_head % 32 || a->d_head > 256 || a->n_head < 2)) ||
-        (a->leaves.data && (!a->norm || a->n_row > 1)))
+        (a->times && a->kind != OP_CONV) || (a->leaves.data && (!a->gate || a->n_row > 1 || a->n % 32)))
         return fake_misuse("a recurrent op is finished that cannot be, or leaves codes of several rows");
     const op o = op_of(a);
     const int32_t *position = real(a->position), *state = real(a->state), *save = real(a->save);
     for (int64_t r = 0; r < a->n_row; r++) {
+        if (a->times)
+            kernels_table()->gate(ACT_NONE, row_of(a->times, a->ldt, r), row_of(a->x, a->ldx, r),
+                                  (float *)real(a->x) + r * a->ldx, a->n);
         const recurrent_rows one = {.x = row_of(a->x, a->ldx, r),
                                     .x2 = row_of(a->x2, a->ldx2, r),
                                     .x3 = row_of(a->x3, a->ldx3, r),
@@ -56,11 +59,11 @@ int fake_recurrent(const cuda_recurrent *a, cuda_stream s) {
         recurrent_run(kernels_table(), &o, &one, 0, recurrent_n_part(&o));
         if (save[r] != CUDA_NO_STATE)
             recurrent_copy(&o, one.state, state_of(a, save[r]), 0, recurrent_n_part(&o));
-        if (a->norm) {
+        if (a->norm)
             kernels_table()->norm(NORM_RMS, one.out, real(a->norm), NULL, one.out, a->n, a->n_head, false,
                                   a->eps);
+        if (a->gate)
             kernels_table()->gate(a->act, row_of(a->gate, a->ldg, r), one.out, one.out, a->n);
-        }
     }
     if (a->leaves.data)
         fake_leave(&a->leaves, real(a->out), a->ldo, 1, a->n, false);

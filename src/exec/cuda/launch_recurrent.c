@@ -14,6 +14,7 @@ static nib_status add_prompts(const launch_walk *w, const cuda_recurrent *all, c
         a.x += r * a.ldx, a.out += r * a.ldo;
         a.x2 = a.x2 ? a.x2 + r * a.ldx2 : NULL;
         a.x3 = a.x3 ? a.x3 + r * a.ldx3 : NULL;
+        a.times = a.times ? a.times + r * a.ldt : NULL;
         a.gate = a.gate ? a.gate + r * a.ldg : NULL;
         a.position += r, a.state += r, a.save += r;
         NIB_TRY(replay_add(w->c, LAUNCH_RECURRENT, o, &a, sizeof a, err));
@@ -23,7 +24,7 @@ static nib_status add_prompts(const launch_walk *w, const cuda_recurrent *all, c
 
 nib_status launch_recurrent(const launch_walk *w, const step *s, nib_error *err) {
     cuda *const c = w->c;
-    const op *o = &w->ops[s->first], *norm = o + 1;
+    const op *o = s->op, *before = o > &w->ops[s->first] ? o - 1 : NULL, *norm = o + 1;
     cuda_recurrent a;
     memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
     a.kind = o->kind;
@@ -57,9 +58,15 @@ nib_status launch_recurrent(const launch_walk *w, const step *s, nib_error *err)
     a.unit = DEVICE_CUDA_ALIGN;
     a.at = o->u.rec.at;
     a.scratch = c->mem.recurrent_scratch;
+    if (before) {
+        a.times = launch_at(w, before->in);
+        a.ldt = launch_ld(w, before->in);
+    }
     if (s->tail) {
-        a.norm = launch_vector(w, norm->w);
-        a.eps = norm->u.norm.eps;
+        if (norm != s->tail) {
+            a.norm = launch_vector(w, norm->w);
+            a.eps = norm->u.norm.eps;
+        }
         a.gate = launch_at(w, s->tail->in);
         a.ldg = launch_ld(w, s->tail->in);
         a.act = s->tail->u.act.kind;

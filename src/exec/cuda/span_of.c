@@ -206,7 +206,7 @@ static void recurrent(const cuda *c, const cuda_recurrent *a, nib_span *out) {
     const int64_t n_sequence = a->together ? 1 : c->now.pass.n_segment;
     const int64_t state = a->n * (a->kind == OP_CONV ? a->n_tap - 1 : a->d_state);
     out->bytes = (double)((2 * n_sequence * state + a->n_row * 2 * a->n) * FLOAT);
-    out->bytes += a->norm ? (double)(a->n_row * a->n * FLOAT) : 0;
+    out->bytes += (double)(((a->times != NULL) + (a->gate != NULL)) * a->n_row * a->n * FLOAT);
     out->macs = (double)(a->n_row * state) * (a->kind == OP_DELTA ? 3 : a->kind == OP_CONV ? 1 : 2);
     out->at_least = true;
 }

@@ -349,10 +349,27 @@ static nib_status take_attention(const builder *b, int i, step *s) {
 
 /* ---- recurrent states ---- */
 
+/* Whether ops from i on are a convolution between two products of elements, all in the same register. */
+static bool is_gated_conv(const builder *b, int i) {
+    const op *o = &b->ops[i], *conv = o + 1, *gate = o + 2;
+    return i + 2 < b->n_op && conv->kind == OP_CONV && conv->in == conv->out && o->kind == OP_GATE &&
+           gate->kind == OP_GATE && o->u.act.kind == ACT_NONE && gate->u.act.kind == ACT_NONE &&
+           o->in2 == conv->in && o->out == conv->in && gate->in2 == conv->in && gate->out == conv->in &&
+           o->in != conv->in && gate->in != conv->in && o->n == conv->n && gate->n == conv->n;
+}
+
 /* The gated delta rule, the norm of heads and the gate after it, all in the same register. */
 static nib_status take_recurrent(const builder *b, int i, step *s) {
     const op *o = &b->ops[i], *norm = o + 1, *gate = o + 2;
     s->kind = STEP_RECURRENT;
+    s->op = o;
+    if (o->kind == OP_GATE) {
+        s->op = o + 1;
+        s->tail = gate;
+        s->n = 3;
+        s->out = gate->out;
+        return NIB_OK;
+    }
     if (o->kind != OP_CONV && o->u.rec.d_state > 256)
         return refuse(b, o, "its state has more than 256 rows");
     if (o->kind != OP_DELTA || i + 2 >= b->n_op || norm->kind != OP_NORM || gate->kind != OP_GATE ||
@@ -399,6 +416,8 @@ static bool has_kernel(op_kind kind) {
 static nib_status take(builder *b, int i, step *s) {
     const op *o = &b->ops[i];
     *s = (step){.first = i, .n = 1, .in = REG_NONE, .out = REG_NONE};
+    if (o->kind == OP_GATE && is_gated_conv(b, i))
+        return take_recurrent(b, i, s);
     switch (o->kind) {
     case OP_EMBED:
     case OP_EMBED_POS: return take_look_ups(b, i, s);

@@ -33,10 +33,11 @@ struct step {
     const op *layer_norm; /* STEP_LINEAR: the LayerNorm of their input, the step before, which they can
                              compute if their kernels multiply halves; NULL: none */
     const op *tail;       /* STEP_LINEAR, STEP_EXPERTS: OP_GATE of two products, OP_ADD or OP_ACT of one;
-                             STEP_REDUCE, STEP_ADD: OP_ADD of the sum; STEP_RECURRENT: OP_GATE after the norm
-                             of heads, the op before it; NULL: none */
+                             STEP_REDUCE, STEP_ADD: OP_ADD of the sum; STEP_RECURRENT: OP_GATE that
+                             follows, of OP_DELTA after the norm of its heads; NULL: none */
     const op *gather;  /* STEP_GROUPS: OP_COPY before the product, whose input it reads itself; NULL: none */
     const op *scatter; /* STEP_GROUPS: OP_COPY after it, whose output it writes itself; NULL: none */
+    const op *op;      /* STEP_RECURRENT: the op itself, which OP_GATE may precede */
     const op *rope;    /* STEP_ATTEND: the rotation of q, equal to that of k; NULL: none */
     const op *q_norm,
         *k_norm; /* STEP_ATTEND: the norms of heads before it, which are the first ops; NULL: none */

@@ -382,13 +382,15 @@ typedef struct cuda_recurrent {
     uint8_t *origin;
     int64_t unit, at;
     void *scratch; /* cuda_recurrent_scratch() bytes */
-    /* OP_DELTA: what follows in place: RMSNorm of each head (norm: [d_head], a multiple of 32 up to 256), then
-     * OP_GATE by `gate`. norm NULL: nothing */
-    const float *norm, *gate; /* gate: [n_row, ldg] */
-    int64_t ldg;
+    /* What comes before and after in place; NULL: nothing. OP_CONV: products of its input with `times`, and of
+     * its output with `gate`. OP_DELTA: RMSNorm of each head, then OP_GATE by `gate`. */
+    const float *times; /* [n_row, ldt] */
+    const float *norm;  /* [d_head], which is a multiple of 32 up to 256 */
+    const float *gate;  /* [n_row, ldg]; of OP_DELTA with `norm` */
+    int64_t ldt, ldg;
     float eps;
-    act_kind act;
-    cuda_codes leaves; /* codes of `out` to leave for `linear`; one row */
+    act_kind act;      /* of OP_DELTA */
+    cuda_codes leaves; /* with `gate`: codes of `out` to leave for `linear`; one row, n a multiple of 32 */
 } cuda_recurrent;
 static inline int64_t cuda_recurrent_scratch(int64_t n_row, int64_t n, int64_t n_tap) {
     return n_row / CUDA_CONV_ROWS * (n_tap - 1) * n * (int64_t)sizeof(float);

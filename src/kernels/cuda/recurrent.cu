@@ -315,8 +315,7 @@ template <int KIND, bool FINISHES> static int state_launch(const cuda_recurrent 
 static int delta_launch(const cuda_recurrent *a, cuda_stream s) {
     if (!a->norm)
         return state_launch<OP_DELTA, false>(a, s);
-    if (a->d_head % STATE_COLUMNS || a->d_head > MAX_TOGETHER * STATE_COLUMNS || a->n_head < 2 ||
-        (a->leaves.data && a->n_row > 1))
+    if (a->d_head % STATE_COLUMNS || a->d_head > MAX_TOGETHER * STATE_COLUMNS || a->n_head < 2)
         return CUDA_UNSUPPORTED;
     if (device_major() >= 9 && !a->together)
         return state_launch<OP_DELTA, true>(a, s);
@@ -343,6 +342,12 @@ static int delta_launch(const cuda_recurrent *a, cuda_stream s) {
 
 enum { CONV_THREADS = 128, CONV_AHEAD = 8 /* inputs in flight */ };
 
+/* Input c of a row. */
+__device__ __forceinline__ float conv_input(const cuda_recurrent &a, int64_t row, int64_t c) {
+    const float x = a.x[row * a.ldx + c];
+    return a.times ? __fmul_rn(a.times[row * a.ldt + c], x) : x;
+}
+
 /* The inputs before row `row` of a run: of earlier rows, and of the state. seen: the last k - 1, the newest
  * last. edges: where other blocks may have overwritten the rows before, their copies. */
 __device__ __forceinline__ void conv_before(const cuda_recurrent &a, const state_run &run, int row, int64_t c,
@@ -355,7 +360,7 @@ __device__ __forceinline__ void conv_before(const cuda_recurrent &a, const state
         float v = 0.0f;
         if (back < k) {
             if (from >= run.first)
-                v = edges ? edges[(k - 1 - back) * a.n + c] : a.x[from * a.ldx + c];
+                v = edges ? edges[(k - 1 - back) * a.n + c] : conv_input(a, from, c);
             else if (!begins)
                 v = run.state[(k - 1 + from - run.first) * a.n + c];
         }
@@ -373,7 +378,8 @@ __device__ __forceinline__ void conv_store(const cuda_recurrent &a, float *to, i
 }
 
 /* Blocks: x has channels, y a row, z a part of CUDA_CONV_ROWS rows, if all rows belong together. */
-__global__ void __launch_bounds__(CONV_THREADS) conv_rows(const __grid_constant__ cuda_recurrent a) {
+__global__ void __launch_bounds__(CONV_THREADS)
+    conv_rows(const __grid_constant__ cuda_recurrent a, const __grid_constant__ codes_row leaves) {
     const int64_t c = (int64_t)blockIdx.x * CONV_THREADS + threadIdx.x;
     const int k = (int)a.n_tap;
     launch_next();
@@ -385,6 +391,7 @@ __global__ void __launch_bounds__(CONV_THREADS) conv_rows(const __grid_constant_
         return;
     const float *const edges =
         blockIdx.z ? (const float *)a.scratch + (blockIdx.z - 1) * (int64_t)(k - 1) * a.n : nullptr;
+    const float norm = leaves.norm ? leaves.norm[c] : 1.0f;
     float w[CONV_MAX], seen[CONV_MAX]; /* the newest last; taps that are not there are zeros */
 #pragma unroll
     for (int j = 0; j < CONV_MAX; j++)
@@ -392,10 +399,12 @@ __global__ void __launch_bounds__(CONV_THREADS) conv_rows(const __grid_constant_
     const float bias = a.b ? a.b[c] : 0.0f;
     conv_before(a, run, begin, c, edges, seen);
     for (int first = begin; first < end; first += CONV_AHEAD) {
-        float x[CONV_AHEAD];
+        float x[CONV_AHEAD], gate[CONV_AHEAD];
 #pragma unroll
-        for (int i = 0; i < CONV_AHEAD; i++)
-            x[i] = first + i < end ? a.x[(first + i) * a.ldx + c] : 0.0f;
+        for (int i = 0; i < CONV_AHEAD; i++) {
+            x[i] = first + i < end ? conv_input(a, first + i, c) : 0.0f;
+            gate[i] = a.gate && first + i < end ? a.gate[(first + i) * a.ldg + c] : 0.0f;
+        }
 #pragma unroll
         for (int i = 0; i < CONV_AHEAD; i++) {
             if (first + i >= end)
@@ -405,7 +414,11 @@ __global__ void __launch_bounds__(CONV_THREADS) conv_rows(const __grid_constant_
 #pragma unroll
             for (int j = 0; j < CONV_MAX; j++)
                 sum = CONV_MAX - j <= k ? __fmaf_rn(seen[j], w[j], sum) : sum;
-            a.out[(first + i) * a.ldo + c] = a.silu ? act_value(ACT_SILU, sum) : sum;
+            sum = a.silu ? act_value(ACT_SILU, sum) : sum;
+            sum = a.gate ? __fmul_rn(gate[i], sum) : sum;
+            a.out[(first + i) * a.ldo + c] = sum;
+            if (leaves.codes)
+                group_leave(leaves, (int)c, sum, norm);
             float *const saved = saved_at(a, first + i);
             if (saved)
                 conv_store(a, saved, c, seen);
@@ -430,14 +443,15 @@ __global__ void __launch_bounds__(CONV_THREADS) conv_edges(const __grid_constant
     launch_wait();
     for (int j = 0; j < k - 1 && c < a.n; j++) {
         const int64_t row = (int64_t)(part + 1) * CUDA_CONV_ROWS - (k - 1) + j;
-        ((float *)a.scratch)[(part * (int64_t)(k - 1) + j) * a.n + c] = a.x[row * a.ldx + c];
+        ((float *)a.scratch)[(part * (int64_t)(k - 1) + j) * a.n + c] = conv_input(a, row, c);
     }
 }
 
 static int conv_launch(const cuda_recurrent *a, cuda_stream s) {
     const unsigned across = (unsigned)((a->n + CONV_THREADS - 1) / CONV_THREADS);
     const unsigned parts = a->together ? (unsigned)((a->n_row + CUDA_CONV_ROWS - 1) / CUDA_CONV_ROWS) : 1;
-    if (a->n_tap < 1 || a->n_tap > CONV_MAX)
+    const codes_row leaves = a->leaves.data ? codes_of(a->leaves, a->n) : codes_row{};
+    if (a->n_tap < 1 || a->n_tap > CONV_MAX || a->norm)
         return CUDA_UNSUPPORTED;
     int e = prepare(conv_rows, 0);
     if (!e && parts > 1) {
@@ -446,11 +460,12 @@ static int conv_launch(const cuda_recurrent *a, cuda_stream s) {
     }
     return e ? e
              : launch(conv_rows, dim3(across, a->together ? 1 : (unsigned)a->n_row, parts),
-                      dim3(CONV_THREADS), 0, s, *a);
+                      dim3(CONV_THREADS), 0, s, *a, leaves);
 }
 
 int recurrent_launch(const cuda_recurrent *a, cuda_stream s) {
-    if (a->n_row < 1 || a->n_row > CUDA_MAX_WIDE)
+    if (a->n_row < 1 || a->n_row > CUDA_MAX_WIDE || (a->times && a->kind != OP_CONV) ||
+        (a->leaves.data && (a->n_row > 1 || a->n % 32 || !a->gate)))
         return CUDA_UNSUPPORTED;
     switch (a->kind) {
     case OP_CONV: return conv_launch(a, s);
