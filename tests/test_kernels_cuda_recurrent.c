@@ -1,6 +1,5 @@
-/* The CUDA kernels of the gated delta rule, and of the norm and the gate after it, against the scalar reference;
- * skipped without a device.
- *   test_kernels_cuda_recurrent [PATTERN]: the tests with such names */
+/* The CUDA kernels of the gated delta rule, and of the norm and the gate after it, against the scalar
+ * reference; skipped without a device. test_kernels_cuda_recurrent [PATTERN]: the tests with such names */
 #include "support/gpu.h"
 
 #include "exec/recurrent.h"
@@ -35,7 +34,8 @@ static delta_rows rows_open(const delta_case *c) {
     static const int32_t number[ROWS] = {0, 1, 2}, none[ROWS] = {CUDA_NO_STATE, CUDA_NO_STATE, CUDA_NO_STATE};
     delta_rows r = {.n = c->n_head * c->d_head, .n_state = c->n_head * c->d_head * c->d_state};
     const int64_t decays = c->by_channel ? c->n_head * c->d_state : c->n_head,
-                  width[INPUTS] = {2 * c->n_group * c->d_state + r.n, c->n_head, decays, r.n, c->n_head, decays};
+                  width[INPUTS] = {
+                      2 * c->n_group * c->d_state + r.n, c->n_head, decays, r.n, c->n_head, decays};
     r.o = (op){.kind = OP_DELTA, .n = r.n, .k = width[X]};
     r.o.u.rec.n_head = c->n_head, r.o.u.rec.n_group = c->n_group;
     r.o.u.rec.d_head = c->d_head, r.o.u.rec.d_state = c->d_state;
@@ -77,12 +77,13 @@ static void rows_close(delta_rows *r) {
     }
     for (int i = 0; i < ROWS; i++)
         free(r->state[i]);
-    drop(r->norm_there), drop(r->state_there), drop(r->out), drop(r->position), drop(r->number), drop(r->save);
+    drop(r->norm_there), drop(r->state_there), drop(r->out), drop(r->position), drop(r->number),
+        drop(r->save);
     free(r->norm);
 }
 
-/* The outputs of STEPS positions of ROWS sequences, with the same inputs each time. apart: the norm and the gate
- * are launches of their own; alone: so is each row. */
+/* The outputs of STEPS positions of ROWS sequences, with the same inputs each time. apart: the norm and the
+ * gate are launches of their own; alone: so is each row. */
 static void run(delta_rows *r, bool apart, bool alone, float *found) {
     for (int32_t step = 0; step < STEPS; step++) {
         const int32_t at[ROWS] = {step, step, step};
@@ -182,8 +183,62 @@ static void test_delta(void **state) {
     check_delta((delta_case){3, 1, 32, 128, false});
 }
 
+/* Products of elements before and after a convolution, in its launch and in launches of their own, for rows
+ * of several sequences and for those of a prompt. */
+static void check_conv(int64_t n, int64_t n_row, bool together) {
+    enum { TAPS = 3 };
+    const size_t bytes = (size_t)(n_row * n) * sizeof(float),
+                 taken = (size_t)(n_row * n * TAPS) * sizeof(float);
+    float *host[4], *in[4], *found[2] = {malloc(bytes), malloc(bytes)}, *x = device_new(bytes);
+    int32_t *number = malloc(3 * (size_t)n_row * sizeof *number);
+    for (int i = 0; i < 4; i++) { /* x, times, gate; taps */
+        host[i] = random_rows(i == 3 ? n * TAPS : n_row * n, 51 + (uint64_t)i, 1);
+        in[i] = device_copy(host[i], i == 3 ? (size_t)(n * TAPS) * sizeof(float) : bytes);
+    }
+    for (int32_t r = 0; r < n_row; r++) {
+        number[r] = together ? 0 : r;
+        number[n_row + r] = together ? r : 0;
+        number[2 * n_row + r] = CUDA_NO_STATE;
+    }
+    int32_t *const numbers = device_copy(number, 3 * (size_t)n_row * sizeof *number);
+    cuda_recurrent a = {.kind = OP_CONV, .together = together, .x = x, .ldx = n, .out = x, .ldo = n};
+    a.n_row = n_row, a.n = n, a.n_tap = TAPS, a.w = in[3];
+    a.state = numbers, a.position = numbers + n_row, a.save = numbers + 2 * n_row;
+    a.origin = device_new(taken);
+    a.unit = n * TAPS * (int64_t)sizeof(float);
+    a.scratch = device_new((size_t)cuda_recurrent_scratch(n_row, n, TAPS) + 256);
+    for (int one = 0; one < 2; one++) {
+        OK(cuda->to_device(x, host[0], bytes, stream));
+        cuda_each gate = {.kind = OP_GATE, .act = ACT_NONE, .x = in[1], .y = x, .out = x};
+        gate.n_row = n_row, gate.n = gate.ldx = gate.ldy = gate.ldo = n;
+        a.times = one ? in[1] : NULL, a.gate = one ? in[2] : NULL;
+        a.ldt = a.ldg = n;
+        if (!one)
+            OK(cuda->each(&gate, stream));
+        OK(cuda->recurrent(&a, stream));
+        gate.x = in[2];
+        if (!one)
+            OK(cuda->each(&gate, stream));
+        read_back(found[one], x, bytes);
+    }
+    assert_true(isfinite(found[0][0]));
+    assert_memory_equal(found[0], found[1], bytes);
+    for (int i = 0; i < 4; i++) {
+        drop(in[i]);
+        free(host[i]);
+    }
+    drop(x), drop(numbers), drop(a.origin), drop(a.scratch);
+    free(found[0]), free(found[1]), free(number);
+}
+static void test_conv(void **state) {
+    (void)state;
+    check_conv(256, 1, false);
+    check_conv(320, 3, false);
+    check_conv(96, 150, true);
+}
+
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_delta)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_delta), cmocka_unit_test(test_conv)};
     if (!gpu_open(argc, argv))
         return gpu_missing();
     return cmocka_run_group_tests(tests, NULL, NULL);

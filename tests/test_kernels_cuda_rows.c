@@ -150,7 +150,8 @@ static void test_each(void **state) {
  * codes that one row leaves give a product the bits of the row itself. */
 static void check_weighed(type_id type, int64_t k, int64_t n_row) {
     enum { N = 512, ROWS = 3 };
-    matrix m = matrix_open(type, 1, k, MATRIX_RANDOM, 7), next = matrix_open(TYPE_Q4_0, 48, N, MATRIX_RANDOM, 8);
+    matrix m = matrix_open(type, 1, k, MATRIX_RANDOM, 7),
+           next = matrix_open(TYPE_Q4_0, 48, N, MATRIX_RANDOM, 8);
     float *of[4], *there[4], *w = malloc((size_t)k * sizeof *w), out[ROWS * N], total[ROWS * N], is[2][48];
     matrix_row(&m, 0, w);
     for (int i = 0; i < 4; i++) { /* x, y, what `total` is before, the product's input */
@@ -358,8 +359,9 @@ static void test_changes(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm),   cmocka_unit_test(test_embed),        cmocka_unit_test(test_each), cmocka_unit_test(test_weighed),
-        cmocka_unit_test(test_sample), cmocka_unit_test(test_sample_sizes), cmocka_unit_test(test_changes),
+        cmocka_unit_test(test_norm),    cmocka_unit_test(test_embed),  cmocka_unit_test(test_each),
+        cmocka_unit_test(test_weighed), cmocka_unit_test(test_sample), cmocka_unit_test(test_sample_sizes),
+        cmocka_unit_test(test_changes),
     };
     if (gpu_open(argc, argv))
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -59,7 +59,8 @@ int fake_rope(const cuda_rope *a, cuda_stream s) {
 /* OP_ADD with `by`, and what follows. */
 static int add_by(const cuda_each *a) {
     const kernel_table *t = kernels_table();
-    float *const by = malloc((size_t)a->n_row * sizeof *by), *const at = (float *)((uintptr_t)by | DEVICE_BIT);
+    float *const by = malloc((size_t)a->n_row * sizeof *by), *const at =
+                                                                 (float *)((uintptr_t)by | DEVICE_BIT);
     const cuda_linear one = {.n_w = 1,
                              .w = {a->by},
                              .n_row = a->n_row,
@@ -69,8 +70,7 @@ static int add_by(const cuda_each *a) {
                              .ldy = {1},
                              .scratch = at /* not used */};
     const bool leaves = a->leaves.data;
-    int e = a->by.n != 1 || a->by.format.layout != PACK_ROWS || !a->y ||
-                    (leaves && !a->total)
+    int e = a->by.n != 1 || a->by.format.layout != PACK_ROWS || !a->y || (leaves && !a->total)
                 ? fake_misuse("a sum is weighed by a product that it cannot have")
                 : fake_multiply(&one);
     for (int64_t r = 0; r < a->n_row && !e; r++) {

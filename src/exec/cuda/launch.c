@@ -49,10 +49,9 @@ static bool has_left_rows(const cuda *c, int b, const step *s, int64_t n_row) {
 /* Whether the step may leave codes of the group's rows. With one row, every launch that can does. */
 static bool leaves_rows(const launch_walk *w, const step *s) {
     const int64_t n_row = w->g->n_row;
-    return n_row == 1 ||
-           ((s->kind == STEP_ATTEND || s->kind == STEP_REDUCE ||
-             (s->kind == STEP_LINEAR && has_left_rows(w->c, w->g->block, s, n_row))) &&
-            has_left_rows(w->c, s->codes_for_block, s->codes_for, n_row));
+    return n_row == 1 || ((s->kind == STEP_ATTEND || s->kind == STEP_REDUCE ||
+                           (s->kind == STEP_LINEAR && has_left_rows(w->c, w->g->block, s, n_row))) &&
+                          has_left_rows(w->c, s->codes_for_block, s->codes_for, n_row));
 }
 
 /* Only `linear` reads codes. The norm of a block that was never run is not loaded yet. */

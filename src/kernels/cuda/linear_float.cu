@@ -116,8 +116,8 @@ template <int TYPE, int EIGHTS, int TILES> __host__ __device__ constexpr int flo
                                                   : 2;
 }
 
-/* Loads a lane's part of eight rows from row 8 e on: [32 of K][part]; zeros for missing rows. own: the parts of
- * the only row, in shared memory; or NULL. */
+/* Loads a lane's part of eight rows from row 8 e on: [32 of K][part]; zeros for missing rows. own: the parts
+ * of the only row, in shared memory; or NULL. */
 template <int PARTS>
 __device__ __forceinline__ void parts_load(const float_job &j, const uint4 *own, int chunk, int e,
                                            uint4 (&b)[2][PARTS]) {
@@ -268,8 +268,8 @@ __global__ void __launch_bounds__(FLOAT_THREADS, 2) linear_float(const __grid_co
 
 /* ---- launching ---- */
 
-/* Products of one row with so few units split it in every block. With more, the split would take more time than
- * a launch. */
+/* Products of one row with so few units split it in every block. With more, the split would take more time
+ * than a launch. */
 enum { OWN_UNITS = 32 };
 
 static int64_t float_pad(int64_t k) {

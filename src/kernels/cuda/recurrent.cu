@@ -210,8 +210,8 @@ __device__ __forceinline__ float state_step(const cuda_recurrent &a, const state
 /* The norm and the gate of a row of a head, whose `mine`th 32 outputs the block has, by all blocks of a
  * cluster. The sum of squares has the order of `norm`. all: [outputs of the head], with which the row before
  * last began. */
-__device__ __forceinline__ void head_finish(const cuda_recurrent &a, const codes_row &leaves, int row, int head,
-                                            int mine, float y, float *all) {
+__device__ __forceinline__ void head_finish(const cuda_recurrent &a, const codes_row &leaves, int row,
+                                            int head, int mine, float y, float *all) {
     const int lane = threadIdx.x % 32, n = (int)a.d_head / STATE_COLUMNS;
     for (int to = threadIdx.x % PARTS; to < n; to += PARTS)
         cluster_store(all + mine * STATE_COLUMNS + (int)threadIdx.x / PARTS, to, y);
@@ -230,7 +230,8 @@ __device__ __forceinline__ void head_finish(const cuda_recurrent &a, const codes
         sum = i < n ? __fmaf_rn(v, v, sum) : sum;
     }
     const float factor = norm_factor_of(pairs_sum(sum, 32), (float)a.d_head, a.eps);
-    const float v = gate_value(a.act, gate, __fmul_rn(__fmul_rn(all[mine * STATE_COLUMNS + lane], factor), by));
+    const float v =
+        gate_value(a.act, gate, __fmul_rn(__fmul_rn(all[mine * STATE_COLUMNS + lane], factor), by));
     a.out[row * a.ldo + at] = v;
     if (leaves.codes)
         group_leave(leaves, at, v, leaves.norm ? leaves.norm[at] : 1.0f);
@@ -310,8 +311,8 @@ template <int KIND, bool FINISHES> static int state_launch(const cuda_recurrent 
     return e ? e : launch_cluster(kernel, grid, dim3(STATE_THREADS), FINISHES ? parts : 1, 0, s, *a, leaves);
 }
 
-/* OP_DELTA, the norm and the gate: in one launch for generated rows, on 9.0. Prompts would have a barrier of a
- * cluster for each row. */
+/* OP_DELTA, the norm and the gate: in one launch for generated rows, on 9.0. Prompts would have a barrier of
+ * a cluster for each row. */
 static int delta_launch(const cuda_recurrent *a, cuda_stream s) {
     if (!a->norm)
         return state_launch<OP_DELTA, false>(a, s);

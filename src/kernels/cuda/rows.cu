@@ -221,10 +221,11 @@ static int add_launch(const cuda_each *a, const codes_row &leaves, dim3 grid, cu
     if (a->kind != OP_ADD || a->by.format.layout != PACK_ROWS || a->by.n != 1 || !a->y || !a->z ||
         (leaves.codes && !a->total))
         return CUDA_UNSUPPORTED;
-    void (*const kernel)(const cuda_each, const codes_row) = a->by.format.type == TYPE_F32    ? add_by<TYPE_F32>
-                                                             : a->by.format.type == TYPE_F16  ? add_by<TYPE_F16>
-                                                             : a->by.format.type == TYPE_BF16 ? add_by<TYPE_BF16>
-                                                                                              : nullptr;
+    void (*const kernel)(const cuda_each, const codes_row) =
+        a->by.format.type == TYPE_F32    ? add_by<TYPE_F32>
+        : a->by.format.type == TYPE_F16  ? add_by<TYPE_F16>
+        : a->by.format.type == TYPE_BF16 ? add_by<TYPE_BF16>
+                                         : nullptr;
     const int e = kernel ? prepare(kernel, 0) : (int)CUDA_UNSUPPORTED;
     return e ? e : launch(kernel, grid, dim3(ROW_THREADS), 0, s, *a, leaves);
 }
