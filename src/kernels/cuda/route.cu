@@ -6,6 +6,7 @@
  * in every run, and no result depends on it. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
+#include "kernels/cuda/mma_float.cuh"
 #include "kernels/cuda/route_choose.cuh"
 
 enum { ROUTE_MAX_WARPS = 16, LIST_THREADS = 1024, LIST_BLOCKS = 8, ROUTE_SHARED = 48 << 10 };
@@ -212,31 +213,45 @@ __global__ void __launch_bounds__(EXPERT_THREADS, EACH > 8 ? 1 : 2)
         lists_make(j);
 }
 
-/* Prompt rows: a block has 32 rows and 64 experts, and K in steps of 64. Its threads are four parts, each
- * with a quarter of every step; a thread has 4 x 4 sums. The next step is read while one is added up. */
+/* Prompt rows: a block has 32 rows and 64 experts, and K in steps of 64. Floats are split into three bf16 parts
+ * whose sum they are (mma_float.cuh), once for the block; products of parts below 2^-24 are left out. The warps
+ * are four parts, each with a quarter of every step; a warp has 16 experts and all rows. The sums of a step
+ * begin at zero. The next step is read while one is multiplied. */
 enum {
     TILE_ROWS = 32,
     TILE_EXPERTS = 64,
     TILE_STEP = 64,
-    TILE_STRIDE = TILE_STEP + 4,
+    LOGIT_LINE = 2 * TILE_STEP + 16, /* bytes; ldmatrix reads eight lines from different banks */
     TILE_PARTS = 4,
-    TILE_SUMS = 128, /* threads of a part */
-    TILE_THREADS = TILE_PARTS * TILE_SUMS,
+    TILE_THREADS = 512,
     LOAD_ROWS = TILE_THREADS / (TILE_STEP / 4), /* rows that the threads read at once */
-    LOADS = TILE_EXPERTS / LOAD_ROWS
+    LOADS = TILE_EXPERTS / LOAD_ROWS,
+    SPLITS = 3
 };
 static_assert(TILE_ROWS == LOAD_ROWS, "each thread reads one quad of rows");
+static_assert(TILE_THREADS == 32 * TILE_PARTS * TILE_EXPERTS / 16, "a warp has 16 experts");
 struct logit_tile {
-    float rows[TILE_ROWS][TILE_STRIDE], experts[TILE_EXPERTS][TILE_STRIDE];
+    uint8_t rows[SPLITS][TILE_ROWS][LOGIT_LINE], experts[SPLITS][TILE_EXPERTS][LOGIT_LINE];
 };
+typedef float logit_sums[TILE_PARTS][TILE_EXPERTS][TILE_ROWS + 1];
+static_assert(sizeof(logit_sums) <= sizeof(logit_tile), "sums replace the last step");
+
+/* Stores the parts of four floats, which are `step` bytes apart. */
+__device__ __forceinline__ void parts_store(uint8_t *to, int step, float4 v) {
+#pragma unroll
+    for (int p = 0; p < SPLITS; p++) {
+        const uint32_t low = two_split<TYPE_BF16>(&v.x, &v.y), high = two_split<TYPE_BF16>(&v.z, &v.w);
+        *(uint2 *)(to + p * step) = make_uint2(low, high);
+    }
+}
+
 template <int TYPE>
 __global__ void __launch_bounds__(TILE_THREADS) route_logits(const __grid_constant__ route_job j) {
     __shared__ __align__(16) logit_tile m;
     const cuda_route &a = j.a;
     const int k = (int)a.w.k, t = threadIdx.x, r0 = (int)blockIdx.y * TILE_ROWS,
               e0 = (int)blockIdx.x * TILE_EXPERTS, quad = t % (TILE_STEP / 4) * 4, from = t / (TILE_STEP / 4);
-    const int part = t / TILE_SUMS, of = t % TILE_SUMS;
-    const int own_row = of / 16, own_expert = of % 16; /* and every 8th row, every 16th expert after it */
+    const int warp = t / 32, lane = t % 32, part = warp / 4, own_expert = warp % 4 * 16;
     float sum[4][4] = {};
     const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     launch_next();
@@ -250,13 +265,15 @@ __global__ void __launch_bounds__(TILE_THREADS) route_logits(const __grid_consta
 #pragma unroll
     for (int i = 0; i < LOADS; i++)
         next_w[i] = quad < k ? four_weights<TYPE>(w[i], quad) : none;
+    const uint32_t weights = shared_address(&m.experts[0][own_expert + lane % 16][part * 32 + lane / 16 * 16]),
+                   rows = shared_address(&m.rows[0][lane / 16 * 8 + lane % 8][part * 32 + lane / 8 % 2 * 16]);
     for (int at = 0; at < k; at += TILE_STEP) {
         const int next = at + TILE_STEP + quad;
         __syncthreads();
-        *(float4 *)&m.rows[from][quad] = next_x;
+        parts_store(&m.rows[0][from][2 * quad], (int)sizeof m.rows[0], next_x);
 #pragma unroll
         for (int i = 0; i < LOADS; i++)
-            *(float4 *)&m.experts[from + i * LOAD_ROWS][quad] = next_w[i];
+            parts_store(&m.experts[0][from + i * LOAD_ROWS][2 * quad], (int)sizeof m.experts[0], next_w[i]);
         __syncthreads();
         if (next < k) {
             next_x = four_inputs(x, next, k);
@@ -269,37 +286,46 @@ __global__ void __launch_bounds__(TILE_THREADS) route_logits(const __grid_consta
             for (int i = 0; i < LOADS; i++)
                 next_w[i] = none;
         }
+        uint32_t v[SPLITS][4];
+        float step[4][4] = {};
 #pragma unroll
-        for (int i = 0; i < TILE_STEP / TILE_PARTS; i += 4) {
-            const int in = part * (TILE_STEP / TILE_PARTS) + i;
-            float4 u[4], v[4];
+        for (int p = 0; p < SPLITS; p++)
+            load_four(v[p], weights + p * (uint32_t)sizeof m.experts[0]);
 #pragma unroll
-            for (int c = 0; c < 4; c++) {
-                u[c] = *(const float4 *)&m.rows[own_row + c * 8][in];
-                v[c] = *(const float4 *)&m.experts[own_expert + c * 16][in];
+        for (int two = 0; two < TILE_ROWS / 16; two++)
+#pragma unroll
+            for (int p = SPLITS - 1; p >= 0; p--) {
+                uint32_t u[4];
+                load_four(u, rows + p * (uint32_t)sizeof m.rows[0] + two * 16 * LOGIT_LINE);
+#pragma unroll
+                for (int i = 0; i < SPLITS - p; i++) {
+                    mma_bf16(step[2 * two], v[i], u[0], u[1]);
+                    mma_bf16(step[2 * two + 1], v[i], u[2], u[3]);
+                }
             }
 #pragma unroll
-            for (int r = 0; r < 4; r++)
+        for (int r = 0; r < 4; r++)
 #pragma unroll
-                for (int c = 0; c < 4; c++)
-                    sum[r][c] = four_fma(v[c], u[r], sum[r][c]);
-        }
+            for (int c = 0; c < 4; c++)
+                sum[r][c] = __fadd_rn(sum[r][c], step[r][c]);
     }
-    /* The parts' sums, in order; each part finishes a row of each thread. */
-    float(*const sums)[TILE_PARTS][TILE_SUMS] = (float(*)[TILE_PARTS][TILE_SUMS]) & m;
-    for (int r = 0; r < 4; r++) {
-        __syncthreads();
+    /* The parts' sums, in order. */
+    logit_sums &sums = *(logit_sums *)&m;
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < 4; r++)
 #pragma unroll
         for (int c = 0; c < 4; c++)
-            sums[c][part][of] = sum[r][c];
-        __syncthreads();
-        const int64_t row = r0 + own_row + r * 8, e = e0 + own_expert + part * 16;
-        float v = sums[part][0][of];
+            sums[part][own_expert + lane / 4 + c / 2 * 8][8 * r + lane % 4 * 2 + c % 2] = sum[r][c];
+    __syncthreads();
+    const int64_t e = e0 + t % TILE_EXPERTS;
+    for (int r = t / TILE_EXPERTS; r < TILE_ROWS; r += TILE_THREADS / TILE_EXPERTS) {
+        float v = sums[0][t % TILE_EXPERTS][r];
 #pragma unroll
         for (int p = 1; p < TILE_PARTS; p++)
-            v = __fadd_rn(v, sums[part][p][of]);
-        if (row < a.n_row && e < a.n_expert)
-            a.logits[row * a.ldx + e] = a.w_bias ? __fadd_rn(v, a.w_bias[e]) : v;
+            v = __fadd_rn(v, sums[p][t % TILE_EXPERTS][r]);
+        if (r0 + r < a.n_row && e < a.n_expert)
+            a.logits[(r0 + r) * a.ldx + e] = a.w_bias ? __fadd_rn(v, a.w_bias[e]) : v;
     }
 }
 
