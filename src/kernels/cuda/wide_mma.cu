@@ -321,26 +321,27 @@ __device__ __forceinline__ void multiply_all(const wide_job &j, const place &at,
     wgmma_read(d);
 }
 
-/* The same for blocks that share a multiprocessor, with fewer registers: a warp converts half a tile while
- * the half before it is multiplied. */
+/* The same for blocks that share a multiprocessor, with fewer registers: a warp converts half a tile. While
+ * it waits for the product, warps of other groups multiply. A ring of images has one or two chunks, and one
+ * of weights has two, so places in them are known from the number of the chunk. */
 template <int N>
 __device__ __forceinline__ void multiply_halves(const wide_job &j, const rings &r, float (&d)[N / 2]) {
-    enum { RING = 8 * MMA_STAGES };
+    enum { RING = 8 * MMA_STAGES, CHUNKS = N == TILES_ROWS ? 1 : 2 };
     const uint32_t bars = opaque(shared_address(r.x_full)), images = opaque(shared_address(r.x)),
                    stages =
                        opaque(shared_address(r.w) + threadIdx.x / 32 * j.stage_bytes + threadIdx.x % 32 * 16);
     const bool first_lane = threadIdx.x % 32 == 0;
     nibble_halves halves(j);
-    uint32_t a[2][2][4];
-    turn w = {0, 0}, x = {0, 0};
+    uint32_t a[2][4];
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
         d[i] = 0.0f;
 #pragma unroll 1
     for (int chunk = 0; chunk < j.n_chunk; chunk++) {
         const int n = chunk == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
-        const uint32_t codes = stages + w.slot * WIDE_PANELS * j.stage_bytes;
-        bar_wait_at(bars + 2 * RING + 8 * w.slot, w.phase);
+        const uint32_t in = chunk % CHUNKS * TILE_CHUNK, of = chunk % 2,
+                       codes = stages + of * WIDE_PANELS * j.stage_bytes;
+        bar_wait_at(bars + 2 * RING + 8 * of, chunk / 2 % 2);
 #pragma unroll
         for (int i = 0; i < TILE_CHUNK; i++) {
             if (i >= n)
@@ -350,25 +351,22 @@ __device__ __forceinline__ void multiply_halves(const wide_job &j, const rings &
                 halves.scales_take(codes, i, n);
             halves.codes_take(codes, i, v);
             if (i == n - 1)
-                bar_arrive_at(bars + 3 * RING + 8 * w.slot);
-            bar_wait_at(bars + 8 * x.slot, x.phase);
-            const uint64_t b = wgmma_operand(images + x.slot * (N * 128));
+                bar_arrive_at(bars + 3 * RING + 8 * of);
+            bar_wait_at(bars + 8 * (in + i), chunk / CHUNKS % 2);
+            const uint64_t b = wgmma_operand(images + (in + i) * (N * 128));
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                halves.half(v, i, half, a[half]);
+                halves.half(v, i, half, a);
                 wgmma_fence();
-                wgmma<N>::add(d, a[half][0], b + 4 * half);
-                wgmma<N>::add(d, a[half][1], b + 4 * half + 2);
+                wgmma<N>::add(d, a[0], b + 4 * half);
+                wgmma<N>::add(d, a[1], b + 4 * half + 2);
                 wgmma_end_group();
-                wgmma_wait<1>();
-                if (half == 0 && (i > 0 || chunk > 0) && first_lane) /* the tile before has been multiplied */
-                    bar_arrive_at(bars + RING + 8 * ((x.slot ? x.slot : r.x_stages) - 1));
+                wgmma_wait<0>();
             }
-            x.next(r.x_stages);
+            if (first_lane)
+                bar_arrive_at(bars + RING + 8 * (in + i));
         }
-        w.next(j.w_stages);
     }
-    wgmma_wait<0>();
     wgmma_read(d);
 }
 
@@ -464,17 +462,22 @@ __global__ void __launch_bounds__(TILES_THREADS, 2) wide_tiles(const __grid_cons
     extern __shared__ __align__(128) uint8_t raw[];
     __shared__ uint64_t bars[4 * MMA_STAGES];
     __shared__ float factors[N];
-    rings r = rings_make<N>(j, raw, bars, factors);
+    __shared__ rings r; /* here, because the loops of block_run need all registers */
+    __shared__ place at;
+    const rings all = rings_make<N>(j, raw, bars, factors);
     launch_next();
     launch_wait();
-    const place at = tile_of<CUDA_EXPERT_WIDE / N>(j);
-    const int rows = at.end - at.row;
-    if (rows > N / 2) {
-        block_run<4, false, N, SCALE_HALF, TABLE_NONE, true>(j, r, at);
-        return;
+    if (threadIdx.x == 0) {
+        at = tile_of<CUDA_EXPERT_WIDE / N>(j);
+        r = all;
+        if (at.end - at.row <= N / 2)
+            r.x_stages *= 2; /* of half the size */
     }
-    r.x_stages = min((int)MMA_STAGES, 2 * j.x_stages); /* of half the size */
-    if (rows > N / 4)
+    __syncthreads();
+    const int rows = at.end - at.row;
+    if (rows > N / 2)
+        block_run<4, false, N, SCALE_HALF, TABLE_NONE, true>(j, r, at);
+    else if (rows > N / 4)
         block_run<4, false, N / 2, SCALE_HALF, TABLE_NONE, true>(j, r, at);
     else
         block_run<4, false, N / 4, SCALE_HALF, TABLE_NONE, true>(j, r, at);
@@ -558,8 +561,10 @@ static int tiles_launch(wide_job *j, const pack_format *f, cuda_stream s) {
     const unsigned each = j->gated ? WIDE_PANELS / 2 : WIDE_PANELS,
                    across = ((unsigned)j->n_panel + each - 1) / each;
     const size_t shared_bytes = job_shared_bytes(j, TILES_ROWS, 2);
-    if (!shared_bytes || f->bits != 4 || j->scale_kind != SCALE_HALF || table_kind_of(f) != TABLE_NONE)
+    if (!shared_bytes || j->x_stages != TILE_CHUNK || f->bits != 4 || j->scale_kind != SCALE_HALF ||
+        table_kind_of(f) != TABLE_NONE)
         return CUDA_UNSUPPORTED;
+    j->w_stages = 2;
     j->n_across = (int)across;
     const int e = prepare(wide_tiles, shared_bytes);
     return e ? e
