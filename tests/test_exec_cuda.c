@@ -251,10 +251,10 @@ static void folders(void **state) {
  * and in floats (0.29). test_kernels_cuda_mixed compares the products themselves. */
 static void mixed_activations(void **state) {
     (void)state;
-    static const char *const recipes[] = {"u4g64", "u4g128"};
+    static const char *const recipes[] = {"u4g64", "u4g128", "u4g32"};
     static const int rows[] = {1, 16, 48};
     tiny_plan h;
-    const char *path = tiny_plan_make_mixed(&h, "tests/data/arch/llama", recipes, 2);
+    const char *path = tiny_plan_make_mixed(&h, "tests/data/arch/llama", recipes, 3);
     logits_rows cpu, floats;
     nib_engine_options o = engine_usual();
     o.n_ctx = 64;

@@ -182,12 +182,12 @@ static void folders(void **state) {
 /* Activations of 4 and 8 bits by block of channels. */
 static void mixed_activations(void **state) {
     (void)state;
-    static const char *const recipes[] = {"u4g64", "u4g128"}, *const others[] = {"u4g32"};
+    static const char *const recipes[] = {"u4g64", "u4g128", "u4g32"}, *const others[] = {"u4g64a"};
     nib_engine_options o = engine_usual();
     nib_error err = {0};
     logits_rows none, check = {0};
     tiny_plan h;
-    const char *path = tiny_plan_make_mixed(&h, "tests/data/arch/llama", recipes, 2);
+    const char *path = tiny_plan_make_mixed(&h, "tests/data/arch/llama", recipes, 3);
     o.n_ctx = 64;
     o.n_batch = 40;
     for (rows_as as = PROMPT; as <= WITHOUT_WIDE; as++) {

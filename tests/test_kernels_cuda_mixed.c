@@ -128,17 +128,20 @@ static void sums(void **state) {
                   {33, 2300, 64}, {130, 2048, 65}, {300, 4096, 130}, {130, 3000, 300}};
     double *sum = malloc(sizeof *sum * MAX_ROWS * MAX_N), *size = malloc(sizeof *size * MAX_ROWS * MAX_N);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        for (int by = 0; by < 6; by++) {
+        for (int by = 0; by < 9; by++) {
             const int64_t n = shapes[i].n, k = shapes[i].k, n_row = shapes[i].n_row;
-            const int n8 = (int)((k + 127) / 128 * (by / 2) + 1) / 2;
+            const int n8 = (int)((k + 127) / 128 * (by / 3) + 1) / 2;
             char what[64];
-            matrix m = matrix_open_uniform(by % 2 ? "u4g128" : "u4g64", n, k, MATRIX_RANDOM, i + 1);
+            matrix m = matrix_open_uniform(by % 3 == 0   ? "u4g32"
+                                           : by % 3 == 1 ? "u4g64"
+                                                         : "u4g128",
+                                           n, k, MATRIX_RANDOM, i + 1);
             const view w = matrix_there(&m);
             float *x = rows_with_outliers(n_row, k, 7 + i);
             float *y = multiply((cuda_linear){.n_row = n_row, .n8 = n8}, &w, 1, x, NULL, NULL, NULL);
             const int n_outlier = expected(&m, n8, x, n_row, sum, size);
             snprintf(what, sizeof what, "%d x %d, %d rows, %d blocks, %d", (int)n, (int)k, (int)n_row, n8,
-                     by % 2 ? 128 : 64);
+                     32 << by % 3);
             assert_true(n_row < 16 || n_outlier > 0);
             for (int64_t o = 0; o < n_row * n; o++)
                 near(what, o, (double)y[o], sum[o], size[o]);
@@ -155,7 +158,10 @@ static void alone(void **state) {
     static const int counts[] = {1, 2, 16, 17, 64, 65, 128, 129, MAX_ROWS};
     for (int i = 0; i < 3; i++) {
         const int64_t n = i == 2 ? 9000 : 200, k = i == 2 ? 576 : MAX_K;
-        matrix m = matrix_open_uniform(i ? "u4g64" : "u4g128", n, k, MATRIX_RANDOM, 3);
+        matrix m = matrix_open_uniform(i == 0   ? "u4g128"
+                                       : i == 1 ? "u4g64"
+                                                : "u4g32",
+                                       n, k, MATRIX_RANDOM, 3);
         const view w = matrix_there(&m);
         float *x = rows_with_outliers(MAX_ROWS, k, 5);
         float *all = multiply((cuda_linear){.n_row = MAX_ROWS, .n8 = 2}, &w, 1, x, NULL, NULL, NULL);
@@ -250,7 +256,7 @@ static void special(void **state) {
 /* Products of other formats are refused. */
 static void refused(void **state) {
     (void)state;
-    static const char *const names[] = {"u4g32", "u8g64", "u4g64a", "u4g64t"};
+    static const char *const names[] = {"u3g64", "u8g64", "u4g64a", "u4g64t"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         matrix m = matrix_open_uniform(names[i], 16, 256, MATRIX_RANDOM, 1);
         assert_false(cuda_mixes(&m.view.format));

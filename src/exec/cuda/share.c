@@ -48,8 +48,8 @@ static size_t guess_wide(int64_t n_row, int64_t k) {
 static size_t guess_mixed(int64_t n_row, int64_t k) {
     enum { MULTIPROCESSORS = 132, TILE = 128, CHUNK = 1024, FLOATS = 132 /* bytes of a row's */ };
     const int64_t rows = num_round_up(n_row, TILE), wide = num_round_up(k, TILE);
-    return (size_t)(rows * (wide + wide / 16 + FLOATS) + MULTIPROCESSORS * (num_round_up(k, CHUNK) / CHUNK) *
-                                                             TILE * TILE * (int64_t)sizeof(float));
+    return (size_t)(rows * (wide + wide / 8 + FLOATS) + MULTIPROCESSORS * (num_round_up(k, CHUNK) / CHUNK) *
+                                                            TILE * TILE * (int64_t)sizeof(float));
 }
 
 static size_t guess_attend(int64_t n_row, int64_t n_head, int64_t d_head) {

@@ -105,11 +105,11 @@ typedef struct cuda_linear {
     bool codes_whole;  /* `codes` has codes of wider groups: leaves_whole() is true for the launch before */
     cuda_ranks sum; /* the product is added over ranks, then to y, by the launch itself, if `sums` says so */
 } cuda_linear;
-/* Whether `mixed` has the format: 4 bits and one half-precision scale for each 64 or 128. */
+/* Whether `mixed` has the format: 4 bits and one half-precision scale for each 32, 64 or 128. */
 static inline bool cuda_mixes(const pack_format *f) {
     return f->layout == PACK_TILE && f->packing == PACK_PARTS && f->bits == 4 &&
            f->table == PACK_TABLE_NONE && f->scale == PACK_SCALE_F16 && !f->asym &&
-           (f->group == 64 || f->group == 128);
+           (f->group == 32 || f->group == 64 || f->group == 128);
 }
 
 /* Keys and values of one layer in pages of CUDA_PAGE positions. Those of page i begin at k + i * page and v +

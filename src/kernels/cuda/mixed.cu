@@ -1,6 +1,6 @@
 /* mixed.cu - products with activations of 4 and 8 bits by block of 128 channels (W4Ax; COMET, section 4): the
- * first n8 blocks have 8 bits, the others 4. Weights have 4 bits and one half-precision scale for each 64 or
- * 128.
+ * first n8 blocks have 8 bits, the others 4. Weights have 4 bits and one half-precision scale for each 32, 64
+ * or 128.
  *
  * - The codes of rows are made first (mixed_codes.cu).
  * - A tile is 128 outputs and up to 128 rows. A block of threads gets an equal share of the cost
@@ -61,6 +61,7 @@ __device__ __forceinline__ const uint8_t *mixed_panel_at(const mixed_job &j, int
 template <int GROUP, int ROWS> struct mixed_stage {
     enum {
         GROUPS = MIXED_BLOCK / GROUP,
+        EACH = GROUPS > 2 ? 2 : 1,                               /* groups of a tile */
         SCALES = MIXED_PANELS * 2 * CODE_TILE,                   /* weights before */
         CODES = SCALES + MIXED_PANELS * GROUPS * 2 * PACK_PANEL, /* halves before */
         FACTORS = CODES + ROWS / 8 * EIGHT_BYTES,
@@ -83,7 +84,8 @@ template <int GROUP, int ROWS> struct mixed_stage {
         for (int i = threadIdx.x; i < MIXED_PANELS * GROUPS * 2; i += THREADS) {
             const uint8_t *from =
                 mixed_panel_at(j, at.panel, i / (GROUPS * 2)) + (int64_t)chunk * j.chunk_bytes;
-            const int group = GROUPS == 1 ? tile / 2 : min(tile + i / 2 % 2, n_tile - 1);
+            const int in = i / 2 % GROUPS; /* a group of the block; of a tile that does not exist, another */
+            const int group = GROUPS == 1 ? tile / 2 : min(tile + in / EACH, n_tile - 1) * EACH + in % EACH;
             copy_ahead<16>(to + SCALES + 16 * i, from + n_tile * CODE_TILE + group * 32 + i % 2 * 16);
         }
         for (int i = threadIdx.x; i < ROWS / 8 << shift; i += THREADS) {
@@ -99,39 +101,61 @@ template <int GROUP, int ROWS> struct mixed_stage {
     }
 };
 
-/* d += a . b: 16 outputs x 64 of K x 8 rows of codes of 4 bits; of 8 bits 32 of K. */
+/* d += a . b: 16 outputs x 64 of K x 8 rows of codes of 4 bits; 32 of K; of 8 bits 32 of K. */
 __device__ __forceinline__ void mma_four(int d[4], const uint32_t a[4], uint2 b) {
     MMA("mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32", "mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32",
         d, a, b.x, b.y);
 }
-__device__ __forceinline__ void mma_eight(int d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
+__device__ __forceinline__ void mma_four_half(int d[4], const uint32_t a[2], uint32_t b) {
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s4.s4.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b));
+#else
+    MMA_SMALL("mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32", d[0], d[1], a[0], b);
+    MMA_SMALL("mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32", d[2], d[3], a[1], b);
+#endif
+}
+__device__ __forceinline__ void mma_eight(int d[4], const uint32_t a[4], uint2 b) {
     MMA("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32",
-        d, a, b0, b1);
+        d, a, b.x, b.y);
 }
 
-/* A tile of weights (16 outputs x 64 of K) as operands for rows of 8 or 4 bits, and its products. */
-template <bool EIGHT> struct mixed_operand;
-template <> struct mixed_operand<true> {
+/* A tile of weights (16 outputs x 64 of K) as operands for rows of 8 or 4 bits, codes of eight rows, and the
+ * products of both: of the tile, and of a half of its K. SHORT: in groups of 32. */
+template <bool EIGHT, bool SHORT> struct mixed_operand;
+template <bool SHORT> struct mixed_operand<true, SHORT> {
+    typedef uint4 rows;
     uint32_t a[2][4];
     __device__ __forceinline__ void take(const uint4 &w, const nibble_base &base) {
         nibbles_unpack(w, base, a);
     }
-    __device__ __forceinline__ void dot(int d[4], const uint8_t *codes, int tile) const {
-        const uint4 b = *(const uint4 *)(codes + tile * (EIGHT_BYTES / 2) + threadIdx.x % 32 * 16);
-        mma_eight(d, a[0], b.x, b.y);
-        mma_eight(d, a[1], b.z, b.w);
+    __device__ __forceinline__ void dot(int d[4], rows b) const {
+        half(d, b, 0);
+        half(d, b, 1);
+    }
+    __device__ __forceinline__ void half(int d[4], rows b, int h) const {
+        mma_eight(d, a[h], h ? make_uint2(b.z, b.w) : make_uint2(b.x, b.y));
     }
 };
-template <> struct mixed_operand<false> {
-    uint32_t a[4];
+template <bool SHORT> struct mixed_operand<false, SHORT> {
+    typedef uint2 rows;
+    uint32_t a[4]; /* SHORT: those of half 0, then of half 1 */
     __device__ __forceinline__ void take(const uint4 &w, const nibble_base &) {
-        a[0] = w.x ^ 0x88888888u;
-        a[1] = w.y ^ 0x88888888u;
-        a[2] = w.z ^ 0x88888888u;
-        a[3] = w.w ^ 0x88888888u;
+        const uint32_t u[4] = {w.x ^ 0x88888888u, w.y ^ 0x88888888u, w.z ^ 0x88888888u, w.w ^ 0x88888888u};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t first = u[i % 2], second = u[i % 2 + 2]; /* quads t and t + 4 */
+            a[i] = !SHORT  ? u[i]
+                   : i < 2 ? (first & 0x0f0f0f0fu) | (second << 4 & 0xf0f0f0f0u)
+                           : (first >> 4 & 0x0f0f0f0fu) | (second & 0xf0f0f0f0u);
+        }
     }
-    __device__ __forceinline__ void dot(int d[4], const uint8_t *codes, int tile) const {
-        mma_four(d, a, *(const uint2 *)(codes + tile * (EIGHT_BYTES / 4) + threadIdx.x % 32 * 8));
+    __device__ __forceinline__ void dot(int d[4], rows b) const {
+        mma_four(d, a, b);
+    }
+    __device__ __forceinline__ void half(int d[4], rows b, int h) const {
+        mma_four_half(d, a + 2 * h, h ? b.y : b.x);
     }
 };
 
@@ -151,25 +175,28 @@ template <int GROUP, int ROWS, int EIGHTS, bool EIGHT>
 __device__ __forceinline__ void block_times(const mixed_weights &from, const uint8_t *stage, int panel,
                                             int first, const nibble_base &base, float sum[2][EIGHTS][4]) {
     typedef mixed_stage<GROUP, ROWS> parts;
+    typedef mixed_operand<EIGHT, GROUP == 32> operand;
     enum { GROUPS = parts::GROUPS };
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    mixed_operand<EIGHT> w[2][2];
+    operand w[2][2];
     float scale[2][GROUPS][2];
 #pragma unroll
-    for (int p = 0; p < 2; p++)
+    for (int p = 0; p < 2; p++) {
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < 2; i++)
             w[p][i].take(from.w[p][i], base);
-            if (i >= GROUPS)
-                continue;
+#pragma unroll
+        for (int i = 0; i < GROUPS; i++) {
             const uint8_t *of = stage + parts::SCALES + ((panel + p) * GROUPS + i) * 32 + 2 * g;
-            scale[p][i % GROUPS][0] = __fmul_rn(half_at(of), EIGHT ? 0.0625f : 1.0f);
-            scale[p][i % GROUPS][1] = __fmul_rn(half_at(of + 16), EIGHT ? 0.0625f : 1.0f);
+            scale[p][i][0] = __fmul_rn(half_at(of), EIGHT ? 0.0625f : 1.0f);
+            scale[p][i][1] = __fmul_rn(half_at(of + 16), EIGHT ? 0.0625f : 1.0f);
         }
+    }
 #pragma unroll
     for (int e = 0; e < EIGHTS; e++) {
-        const uint8_t *codes = stage + parts::CODES + (first + e) * (EIGHT ? EIGHT_BYTES : EIGHT_BYTES / 2);
+        const auto *codes = (const typename operand::rows *)(stage + parts::CODES) + (first + e) * 64 + lane;
         const float2 *factors = (const float2 *)(stage + parts::FACTORS) + (first + e) * GROUPS * 4 + t;
+        const typename operand::rows b[2] = {codes[0], codes[32]};
 #pragma unroll
         for (int i = 0; i < GROUPS; i++) {
             const float2 s = factors[i * 4];
@@ -177,9 +204,12 @@ __device__ __forceinline__ void block_times(const mixed_weights &from, const uin
             for (int p = 0; p < 2; p++) {
                 const float w0 = scale[p][i][0], w1 = scale[p][i][1];
                 int d[4] = {base.magic[0], base.magic[1], base.magic[2], base.magic[3]};
-                w[p][i].dot(d, codes, i);
+                if (GROUPS == 4)
+                    w[p][i / 2].half(d, b[i / 2], i % 2);
+                else
+                    w[p][i].dot(d, b[i]);
                 if (GROUPS == 1)
-                    w[p][1].dot(d, codes, 1);
+                    w[p][1].dot(d, b[1]);
                 sum[p][e][0] = scaled_add(d[0], w0, scale_magic(w0), s.x, sum[p][e][0]);
                 sum[p][e][1] = scaled_add(d[1], w0, scale_magic(w0), s.y, sum[p][e][1]);
                 sum[p][e][2] = scaled_add(d[2], w1, scale_magic(w1), s.x, sum[p][e][2]);
@@ -402,7 +432,7 @@ static size_t mixed_set(mixed_job *j, uint8_t *scratch, int64_t n_row, int64_t k
     const int64_t n_block = mixed_up(k, MIXED_BLOCK),
                   eights = mixed_up(n_row, MIXED_MAX_ROWS) * (MIXED_MAX_ROWS / 8);
     const int64_t parts = part_count(rows) * mixed_up(n_block, MIXED_CHUNK);
-    const int64_t sizes[] = {eights * n_block * EIGHT_BYTES, eights * n_block * 2 * 8 * 4,
+    const int64_t sizes[] = {eights * n_block * EIGHT_BYTES, eights * n_block * 4 * 8 * 4,
                              eights * 8 * (int64_t)sizeof(mixed_floats), part_count(rows) * 4,
                              parts * MIXED_PANELS * PACK_PANEL * rows * 4};
     void **const to[] = {(void **)&j->codes, (void **)&j->scales, (void **)&j->floats, (void **)&j->arrived,
@@ -445,7 +475,7 @@ int mixed_launch(const cuda_linear *a, cuda_stream s) {
         a->n_row > CUDA_MAX_WIDE)
         return CUDA_UNSUPPORTED;
     const int64_t n_panel = matrices_set(a, PACK_PANEL, &j) * (a->gated ? 2 : 1), tiles = tile_count(w->k);
-    const bool most = device_shared_bytes() >= MIXED_STAGES * (int)mixed_stage<64, MIXED_MAX_ROWS>::BYTES;
+    const bool most = device_shared_bytes() >= MIXED_STAGES * (int)mixed_stage<32, MIXED_MAX_ROWS>::BYTES;
     const int rows = a->n_row <= 16 ? 16 : a->n_row <= 64 || !most ? 64 : MIXED_MAX_ROWS;
     j.shape = {a->n_row, n_panel * PACK_PANEL, w->k, rows, MIXED_PANELS * PACK_PANEL, a->n8};
     mixed_set(&j, (uint8_t *)a->scratch, a->n_row, w->k, rows);
@@ -468,5 +498,8 @@ int mixed_launch(const cuda_linear *a, cuda_stream s) {
     j.eps = a->eps;
     j.centred = a->centred;
     const int e = mixed_codes_launch(j, s);
-    return e ? e : j.group == 64 ? multiply_rows<64>(j, s) : multiply_rows<128>(j, s);
+    return e               ? e
+           : j.group == 32 ? multiply_rows<32>(j, s)
+           : j.group == 64 ? multiply_rows<64>(j, s)
+                           : multiply_rows<128>(j, s);
 }

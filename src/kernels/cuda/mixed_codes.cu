@@ -139,7 +139,7 @@ __device__ __forceinline__ uint32_t four_codes(float4 v, float inverse) {
 __global__ void __launch_bounds__(256) mixed_quantize(const __grid_constant__ mixed_job j) {
     __shared__ mixed_floats shared[8];
     const int lane = threadIdx.x % 32, g = threadIdx.x / 32, row = blockIdx.x * 8 + g;
-    const int n_block = (int)mixed_blocks(&j.shape), groups = MIXED_BLOCK / j.group;
+    const int n_block = (int)mixed_blocks(&j.shape), groups = MIXED_BLOCK / j.group, each = 32 / groups;
     launch_next();
     launch_wait();
     for (int i = threadIdx.x; blockIdx.x == 0 && i < j.n_part; i += 256)
@@ -156,7 +156,8 @@ __global__ void __launch_bounds__(256) mixed_quantize(const __grid_constant__ mi
     floats_put(f, &j.floats[row]);
     uint8_t *to = j.codes + blockIdx.x * eight_bytes(n_block, j.n8);
     float *const scales = j.scales + (int64_t)blockIdx.x * n_block * groups * 8 + g;
-    /* of a tile: lane % 16 is the quad; its first 32 of K are half 0 */
+    /* of a tile: lane % 16 is the quad, and its first 32 of K are half 0. A dword of codes of 4 bits has two
+     * quads, of both halves, or in groups of 32 of one half (mixed_operand). */
     const int tile = lane / 16, half = lane / 8 % 2, second = lane / 4 % 2, reader = 4 * g + lane % 4;
     for (int b = 0; b < n_block; b++) {
         const bool eight = b < j.n8;
@@ -165,16 +166,16 @@ __global__ void __launch_bounds__(256) mixed_quantize(const __grid_constant__ mi
         const uint32_t max_bits =
             max(max(__float_as_uint(v.x) & 0x7fffffffu, __float_as_uint(v.y) & 0x7fffffffu),
                 max(__float_as_uint(v.z) & 0x7fffffffu, __float_as_uint(v.w) & 0x7fffffffu));
-        const uint32_t of_tile = max_lanes(max_bits, 16), other = __shfl_xor_sync(~0u, of_tile, 16);
-        const float2 scale = group_scales(groups == 1 ? max(of_tile, other) : of_tile, eight ? 127.0f : 7.0f);
-        const uint32_t own = four_codes(v, scale.y), behind = __shfl_xor_sync(~0u, own, 8);
-        if (lane % (32 / groups) == 0)
-            scales[(b * groups + lane / 16) * 8] = scale.x;
+        const uint32_t some = max_lanes(max_bits, each), other = __shfl_xor_sync(~0u, some, 16);
+        const float2 scale = group_scales(each == 32 ? max(some, other) : some, eight ? 127.0f : 7.0f);
+        const uint32_t own = four_codes(v, scale.y), upper = __shfl_xor_sync(~0u, own, each == 8 ? 4 : 8);
+        if (lane % each == 0)
+            scales[(b * groups + lane / each) * 8] = scale.x;
         if (eight)
             *(uint32_t *)(to + tile * (EIGHT_BYTES / 2) + reader * 16 + half * 8 + second * 4) = own;
-        else if (half == 0)
-            *(uint32_t *)(to + tile * (EIGHT_BYTES / 4) + reader * 8 + second * 4) =
-                (own & 0x0f0f0f0fu) | (behind & 0x0f0f0f0fu) << 4;
+        else if ((each == 8 ? second : half) == 0)
+            *(uint32_t *)(to + tile * (EIGHT_BYTES / 4) + reader * 8 + (each == 8 ? half : second) * 4) =
+                (own & 0x0f0f0f0fu) | (upper & 0x0f0f0f0fu) << 4;
         to += eight ? EIGHT_BYTES : EIGHT_BYTES / 2;
     }
 }
