@@ -213,8 +213,8 @@ typedef struct cuda_each {
     view by;            /* OP_ADD: F32, F16 or BF16 [1, k] in rows: the column is the product of z, k columns,
                            with it; data NULL: none */
     float value;
-    float *out;        /* may be x or y */
-    float *total;      /* OP_ADD with `by`: [n_row, ldt], to which `out` is added; NULL: none */
+    float *out;   /* may be x or y */
+    float *total; /* OP_ADD with `by`: [n_row, ldt], to which `out` is added; NULL: none */
     int64_t ldt;
     cuda_codes leaves; /* codes of `total`, or of `out`, to leave for `linear`; one row, n a multiple of 32 */
     int64_t n_row, n, ldx, ldy, ldz, ldo;
@@ -382,8 +382,8 @@ typedef struct cuda_recurrent {
     uint8_t *origin;
     int64_t unit, at;
     void *scratch; /* cuda_recurrent_scratch() bytes */
-    /* What comes before and after in place; NULL: nothing. OP_CONV: products of its input with `times`, and of
-     * its output with `gate`. OP_DELTA: RMSNorm of each head, then OP_GATE by `gate`. */
+    /* What comes before and after in place; NULL: nothing. OP_CONV: products of its input with `times`, and
+     * of its output with `gate`. OP_DELTA: RMSNorm of each head, then OP_GATE by `gate`. */
     const float *times; /* [n_row, ldt] */
     const float *norm;  /* [d_head], which is a multiple of 32 up to 256 */
     const float *gate;  /* [n_row, ldg]; of OP_DELTA with `norm` */
