@@ -6,6 +6,7 @@
  * hold. More threads: the products only, each thread with a share of the outputs, wall clock. */
 #include "kernels/cpu/amx/tiles.h"
 #include "product.h"
+#include "support/isas.h"
 
 #include "base/mem.h"
 #include "base/num.h"
@@ -152,7 +153,7 @@ static void time_products(pool *threads, const char *name, int64_t n, int64_t k)
     matrix w = type_from_name(name, &type) ? matrix_open(type, n, k, MATRIX_RANDOM, 1)
                                            : matrix_open_uniform(name, n, k, MATRIX_RANDOM, 1);
     product p = product_open(&w, rows[NUM_COUNT(rows) - 1], ROTATE_BYTES, pool_size(threads));
-    const strategy *tiles = strategy_find(t, "amx", "padding.tiles");
+    const strategy *tiles = isas_strategy(t, "amx", "padding.tiles");
     for (size_t i = 0; i < NUM_COUNT(rows); i++) {
         p.args.n_row = rows[i];
         p.n_call = rows[i] > 16 ? (int)NUM_MIN(p.n_copy, 3) : p.n_copy;

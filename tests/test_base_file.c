@@ -65,7 +65,6 @@ static void reads_at_every_alignment(void **state) {
         check_read(f, buffer, 0, SIZE);
         check_read(f, buffer + 1, 0, SIZE);
         file_will_need(f, 0, SIZE);
-        file_drop_cache(f, 0, SIZE);
         file_close(f);
     }
     mem_free(buffer);

@@ -15,7 +15,7 @@
 #include "support/sanitized.h"
 #include "support/tempdir.h"
 #include "support/tinymodel.h"
-#include "weights/device_store.h"
+#include "weights/device_store_parts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -245,9 +245,9 @@ static void nothing_comes_after_a_prompt(void **state) {
         nib_session *s = session_must_open(e);
         logits_tokens(tokens, N_CTX, mixture.n_vocab, 3);
         session_must_compute(s, tokens, 60); /* in two passes */
-        const device_blocks *slots = device_store_slots(engine_parts_of(e).step->backend->store);
+        const device_blocks *slots = &engine_parts_of(e).step->backend->store->slots;
         for (int b = 1; b <= mixture.n_layer; b++)
-            assert_true(b > mixture.n_layer - 2 || device_blocks_where(slots, b) == PAGE_ABSENT);
+            assert_true(b > mixture.n_layer - 2 || device_blocks_slot(slots, b) == NULL);
         nib_session_close(s);
         must_close(e);
         n_seen++;

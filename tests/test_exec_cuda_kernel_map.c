@@ -7,6 +7,7 @@
 #include "measure/trial_cuda.h"
 #include "support/engine.h"
 #include "support/fakecuda.h"
+#include "support/isas.h"
 #include "support/logits.h"
 #include "support/sanitized.h"
 #include "support/tempdir.h"
@@ -229,7 +230,7 @@ static void what_cannot_be_done_goes_by_the_rule(void **state) {
             kernel_map_shape *s;
             assert_int_equal(kernel_map_add(&p, sizes[i], sizes[j], "q8_0", 8, &s, NULL), NIB_OK);
             for (int b = 0; b < ROW_BUCKETS; b++)
-                s->by_bucket[b] = strategy_find(&gpu.table, NULL, "bitwise");
+                s->by_bucket[b] = isas_strategy(&gpu.table, NULL, "bitwise");
         }
     assert_int_equal(kernel_map_save(map, &key, &p, NULL), NIB_OK);
     kernel_map_clear(&p);

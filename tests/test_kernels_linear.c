@@ -422,7 +422,7 @@ static void test_tables(void **state) {
             assert_true(((void (*const *)(void))(const void *)first)[i] != NULL);
         assert_true(t->n_strategy > 0);
         for (int i = 0; i < t->n_strategy; i++)
-            assert_ptr_equal(strategy_find(t, t->strategy_isa[i], t->strategies[i]->name), t->strategies[i]);
+            assert_ptr_equal(isas_strategy(t, t->strategy_isa[i], t->strategies[i]->name), t->strategies[i]);
     }
 }
 
@@ -434,7 +434,7 @@ static void test_no_shape_is_left_to_ref(void **state) {
         pack_format f;
         assert_true(pack_choose(i % 2 ? TYPE_C4 : TYPE_C3, 1024, &f));
         const strategy *s = strategy_by_rule(t, &f, 1 << i / 2);
-        assert_ptr_not_equal(s, strategy_find(t, "ref", "scalar"));
+        assert_ptr_not_equal(s, isas_strategy(t, "ref", "scalar"));
     }
     EACH_ISA(t)
     for (int i = 0; i < 7 * 5 * 6 && strcmp(t->isa, "ref"); i++) {

@@ -106,11 +106,11 @@ typedef struct oracle_case {
 
 static void set_space(oracle_case *o, const char *rule, bool is_h200) {
     if (!strcmp(rule, "code"))
-        o->space = (flow_space){their_batches, NUM_COUNT(their_batches), 1000, true};
+        o->space = (flow_space){their_batches, NUM_COUNT(their_batches), 1000};
     else if (is_h200)
-        o->space = (flow_space){big_batches, N_BIG, 16, false};
+        o->space = (flow_space){big_batches, N_BIG, 16};
     else
-        o->space = (flow_space){small_batches, N_SMALL, 24, false};
+        o->space = (flow_space){small_batches, N_SMALL, 24};
 }
 
 static void set_fixed(oracle_case *o, const char *name, const json_t *result) {
@@ -164,6 +164,33 @@ static void read_case(const json_t *one, oracle_case *o) {
                   json_is_null(json_object_get(one, "result")) ? NULL : json_object_get(one, "result"));
 }
 
+typedef struct fastest {
+    flow_case c;
+    double tok_s, last; /* the fastest; of the number of batches before */
+    bool until_slower;  /* ignores the numbers of batches from the first that is slower than the one before */
+} fastest;
+
+static void keep_fastest(void *user, const flow_case *c, const flow_answer *a) {
+    fastest *best = user;
+    if (best->until_slower && c->n_batch > 1 && a->tok_s < best->last) {
+        best->last = INFINITY;
+        return;
+    }
+    best->last = a->tok_s;
+    if (a->tok_s > best->tok_s * (1 + 1e-9)) {
+        best->c = *c;
+        best->tok_s = a->tok_s;
+    }
+}
+
+/* The fastest of all numbers of rows. */
+static nib_status search(const oracle_case *o, flow_answer *out, nib_error *err) {
+    fastest best = {.c = o->c, .until_slower = o->c.rule == FLOW_AUTHORS};
+    NIB_TRY(flow_enumerate(&o->c, &o->space, keep_fastest, &best, NULL, err));
+    *out = (flow_answer){.rule = o->c.rule};
+    return best.tok_s > 0 ? flow_solve(&best.c, out, err) : NIB_OK;
+}
+
 static void check_case(const json_t *one) {
     const json_t *want = json_object_get(one, "result");
     const char *name = text(one, "name");
@@ -175,7 +202,7 @@ static void check_case(const json_t *one) {
         o.c.batch = json_is_null(want) ? 64 : (int)number(want, "gbs");
         o.c.n_batch = json_is_null(want) ? 2 : (int)number(want, "nb");
         assert_int_equal(flow_solve(&o.c, &a, &err), NIB_OK);
-    } else if (flow_search(&o.c, &o.space, &a, NULL, &err)) {
+    } else if (search(&o, &a, &err)) {
         fail_msg("%s: %s", name, err.message);
     }
     if (a.feasible == json_is_null(want))

@@ -103,7 +103,8 @@ static void targets(void **state) {
         assert_true(m.asked < 500 && m.all == channels(&t));
         for (int k = 0; k < N_KIND; k++) { /* at most a tenth of the target is left, or nothing more fits */
             tune_choice more = t.choice;
-            assert_true(tune_is_viable(&kinds[k], t.choice.n_tb[k]) && t.choice.n_tb[k] <= t.max_blocks);
+            assert_true(tune_is_viable(&kinds[k], t.choice.n_tb[k]) &&
+                        t.choice.n_tb[k] <= problem.max_blocks);
             more.k_chunk[k]++;
             assert_true(t.seconds >= t.base * (1 + 0.9 * all[i]) ||
                         chain(&m, &more) > t.base * (1 + 0.93 * all[i]));

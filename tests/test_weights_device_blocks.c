@@ -6,7 +6,7 @@
 #include "support/sanitized.h"
 #include "support/tinylayout.h"
 #include "support/tinymodel.h"
-#include "weights/device_store.h"
+#include "weights/device_store_parts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -229,8 +229,7 @@ static void open_store(world *w, bool all, nib_error *err) {
         .device = &the_device.base, .ledger = w->l, .owner = NIB_OWNER_WEIGHTS, .comes = all ? NULL : comes};
     if (device_store_reserve(w->store, &how, err))
         fail_msg("%s", err->message);
-    assert_int_equal(device_store_slots(w->store)->memory.bytes,
-                     DEVICE_BLOCKS * device_store_slot(w->store, how.comes));
+    assert_int_equal(w->store->slots.memory.bytes, DEVICE_BLOCKS * device_store_slot(w->store, how.comes));
 }
 
 static void open_world(world *w, const char *path, bool nothing_stays) {
@@ -336,14 +335,14 @@ static nib_status run_visit(world *w, const visit *v, const visits *rest, bool s
     NIB_TRY(device_store_acquire(w->store, w->p, v, rest, &views, &mark, err));
     const bool comes = device_store_comes(w->store, v->block);
     const int next = next_block(rest, v->block);
-    assert_true(comes == (device_blocks_where(device_store_slots(w->store), v->block) != PAGE_ABSENT));
+    assert_true(comes == (device_blocks_slot(&w->store->slots, v->block) != NULL));
     if (sound && comes && next >= 0 && may_prefetch(w, next)) /* two in flight */
-        assert_int_not_equal(device_blocks_where(device_store_slots(w->store), next), PAGE_ABSENT);
+        assert_non_null(device_blocks_slot(&w->store->slots, next));
     check_views(w, v, views);
     NIB_TRY(queue_kernels(w, v, views, mark, err));
     NIB_TRY(device_store_release(w->store, v, rest, err));
     if (v->again && comes)
-        assert_int_equal(device_blocks_where(device_store_slots(w->store), v->block), PAGE_HERE);
+        assert_true(device_blocks_slot(&w->store->slots, v->block)->was_followed);
     return NIB_OK;
 }
 
@@ -514,7 +513,7 @@ static nib_status visit_some(some *x, const visit *v, const visits *rest, bool s
     NIB_TRY(device_blocks_acquire(&x->blocks, v, rest, &s, err));
     const int next = next_some(x, rest, v->block);
     assert_true(s->block == v->block);
-    assert_true(!sound || device_blocks_where(&x->blocks, next) != PAGE_ABSENT);
+    assert_true(!sound || device_blocks_slot(&x->blocks, next) != NULL);
     NIB_TRY(lazy_follow(&the_device.base, DEVICE_COMPUTE, s->loaded, err));
     const view *right = pager_views(x->w->whole, v->block);
     const uint8_t *at = s->at;

@@ -163,21 +163,21 @@ static void check(const world *w) {
     assert_true(uses <= n_slot);
     for (int page = 0; page < w->n_page; page++) {
         const int of = w->state[page].slot;
-        const page_where where = page_ring_where(g, page);
-        assert_true(of < 0 ? where == PAGE_ABSENT : g->slots[of].page == page && !g->slots[of].discard);
-        if (of >= 0)
-            assert_true((where == PAGE_HERE) ==
-                        (g->slots[of].state == SLOT_READY || g->slots[of].state == SLOT_PINNED));
+        assert_true(of < 0 || (g->slots[of].page == page && !g->slots[of].discard));
     }
 }
 
 /* ---- events ---- */
 
+static bool is_absent(const world *w, int page) {
+    return !w->state[page].resident && w->state[page].slot < 0;
+}
+
 /* The page that is read next: the first later use of this pass whose page is absent and not kept; -1: it
  * belongs to the next pass. */
 static int foreseen(const world *w) {
     for (int i = w->at; i < w->n_use && w->g.in_pass; i++)
-        if (w->uses[i].read && page_ring_where(&w->g, w->pages[w->uses[i].at.i]) == PAGE_ABSENT)
+        if (w->uses[i].read && is_absent(w, w->pages[w->uses[i].at.i]))
             return w->pages[w->uses[i].at.i];
     return -1;
 }
@@ -293,7 +293,8 @@ static bool use_next(world *w) {
     }
     w->pinned = s;
     assert_int_equal(s->page, page);
-    assert_int_equal(page_ring_where(&w->g, page), PAGE_HERE);
+    assert_int_equal(s->state, SLOT_PINNED);
+    assert_ptr_equal(s, &w->g.slots[w->state[page].slot]);
     for (uint64_t n = random_below(w, 6); n > 0 && something(w); n--)
         assert_int_equal(w->buffers[number_of(w, s->buffer)], page); /* nobody writes there */
     w->pinned = NULL;

@@ -234,6 +234,11 @@ static nib_status read_direct(file *f, char *out, uint64_t offset, uint64_t n_by
     return status;
 }
 
+/* Drops the range from the page cache. */
+static void drop_cache(const file *f, uint64_t offset, uint64_t n_byte) {
+    posix_fadvise(f->fd, (off_t)offset, (off_t)n_byte, POSIX_FADV_DONTNEED);
+}
+
 nib_status file_read_at(file *f, void *out, uint64_t offset, uint64_t n_byte, nib_error *err) {
     uint64_t end;
     if (!num_add_u64(offset, n_byte, &end) || end > INT64_MAX || n_byte > SIZE_MAX)
@@ -242,7 +247,7 @@ nib_status file_read_at(file *f, void *out, uint64_t offset, uint64_t n_byte, ni
         return read_direct(f, out, offset, n_byte, err);
     NIB_TRY(read_span(f, out, n_byte, n_byte, offset, err));
     if (f->flags & FILE_DIRECT)
-        file_drop_cache(f, offset, n_byte);
+        drop_cache(f, offset, n_byte);
     return NIB_OK;
 }
 
@@ -268,7 +273,7 @@ nib_status file_write_at(file *f, const void *data, uint64_t offset, uint64_t n_
         done += (uint64_t)wrote;
     }
     if (!file_is_direct(f))
-        file_drop_cache(f, offset, n_byte);
+        drop_cache(f, offset, n_byte);
     return NIB_OK;
 }
 
@@ -289,10 +294,6 @@ double file_cached(file *f) {
         found += preadv2(f->fd, &to, 1, (off_t)(f->size / SAMPLES * i), RWF_NOWAIT) == 1;
     posix_fadvise(f->fd, 0, 0, POSIX_FADV_NORMAL);
     return (double)found / SAMPLES;
-}
-
-void file_drop_cache(file *f, uint64_t offset, uint64_t n_byte) {
-    posix_fadvise(f->fd, (off_t)offset, (off_t)n_byte, POSIX_FADV_DONTNEED);
 }
 
 static nib_status read_stream(int fd, const char *path, uint64_t max, size_t expect, char **out,

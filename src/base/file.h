@@ -33,7 +33,6 @@ nib_status file_write_at(file *f, const void *data, uint64_t offset, uint64_t n_
 void file_will_need(file *f, uint64_t offset, uint64_t n_byte); /* a readahead hint */
 double file_cached(
     file *f); /* share of the file that is in the page cache (0 to 1), estimated from samples; 0: unknown */
-void file_drop_cache(file *f, uint64_t offset, uint64_t n_byte); /* drops the range from the page cache */
 
 /* Reads the whole file and adds a NUL (caller frees *out with mem_free). NIB_E_MODEL: it has more than `max`
  * bytes. */

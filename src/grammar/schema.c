@@ -193,7 +193,8 @@ static const char *implied_type(const json_t *s) {
     return "value";
 }
 
-nib_status schema_type(schema_maker *m, const json_t *schema, const char *type, writer *body) {
+/* Writes one expression for a type by its name. */
+static nib_status put_type(schema_maker *m, const json_t *schema, const char *type, writer *body) {
     const size_t before = body->n;
     if (!strcmp(type, "object"))
         return schema_object(m, schema, body);
@@ -221,7 +222,7 @@ static nib_status of_types(schema_maker *m, const json_t *schema, const json_t *
     size_t i;
     json_array_foreach(types, i, type) {
         writer one = {0};
-        const nib_status status = schema_type(m, schema, json_string_value(type), &one);
+        const nib_status status = put_type(m, schema, json_string_value(type), &one);
         if (status == NIB_OK) {
             writer_put(body, "%s%s", some ? " | " : "", one.data ? one.data : "");
             writer_lose(body, one.lost);
@@ -262,7 +263,7 @@ static nib_status describe_object(schema_maker *m, const json_t *schema, writer 
         return schema_any_of(m, schema, "anyOf", body);
     return type && !json_is_string(type)
                ? of_types(m, schema, type, body)
-               : schema_type(m, schema, type ? json_string_value(type) : implied_type(schema), body);
+               : put_type(m, schema, type ? json_string_value(type) : implied_type(schema), body);
 }
 
 nib_status schema_describe(schema_maker *m, const json_t *schema, writer *body) {

@@ -72,8 +72,6 @@ nib_status schema_emit(schema_maker *m, uint32_t rule, writer *body);
 void schema_put_rules(schema_maker *m, const char *const *rules, size_t n);
 /* The new value; the maker owns it. NULL (also for NULL): no memory. */
 json_t *schema_own(schema_maker *m, json_t *value);
-/* Writes one expression for a type by its name. */
-nib_status schema_type(schema_maker *m, const json_t *schema, const char *type, writer *body);
 
 /* ---- schema_keywords.c ---- */
 

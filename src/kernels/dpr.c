@@ -7,7 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-int dpr_bits(const dpr_partition *p) {
+/* Bits of the whole code. */
+static int bits_of(const dpr_partition *p) {
     int sum = 0;
     for (int i = 0; i < p->n; i++)
         sum += p->width[i];
@@ -51,7 +52,7 @@ static const dpr_unit *promote(const dpr_partition *w, const dpr_partition *a, c
 /* Whether a partition has as few slices as `max` bits each allow, as even as possible, the wider ones
  * lowest. */
 static bool is_lean(const dpr_partition *p, int max) {
-    const int bits = dpr_bits(p), n = (bits + max - 1) / max;
+    const int bits = bits_of(p), n = (bits + max - 1) / max;
     for (int i = 0; i < p->n; i++)
         if (p->width[i] != bits / n + (i < bits % n))
             return false;

@@ -32,8 +32,6 @@ typedef struct dpr_scheme {
     const dpr_unit *unit;
 } dpr_scheme;
 
-int dpr_bits(const dpr_partition *p); /* bits of the whole code */
-
 /* Finds the schemes for weights of w bits and activations of a bits on these units. Every partition of both
  * is promoted to the narrowest unit that holds its slices. A partition is dropped if fewer slices would do on
  * that unit, or if a more even partition has as many slices. So each unit that any partition is promoted to

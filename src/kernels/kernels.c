@@ -113,13 +113,6 @@ const strategy *strategy_by_rule(const kernel_table *t, const pack_format *f, in
     return t->strategies[t->n_strategy - 1];
 }
 
-const strategy *strategy_find(const kernel_table *t, const char *isa, const char *name) {
-    for (int i = 0; i < t->n_strategy; i++)
-        if ((!isa || !strcmp(t->strategy_isa[i], isa)) && !strcmp(t->strategies[i]->name, name))
-            return t->strategies[i];
-    return NULL;
-}
-
 void linear_run(const kernel_table *t, const linear_args *a, int64_t n0, int64_t n1) {
     if (n0 >= n1 || a->n_row <= 0)
         return;

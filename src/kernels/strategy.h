@@ -32,10 +32,6 @@ enum { STRATEGY_ANY_ROWS = INT32_MAX, STRATEGY_SCRATCH = 64 * 1024 };
  * Never NULL, since the reference can compute everything. */
 const strategy *strategy_by_rule(const kernel_table *t, const pack_format *f, int64_t n_row);
 
-/* Finds a strategy of the table by its name; NULL: there is none. isa: the folder that it must belong to;
- * NULL: the largest instruction set that has it. */
-const strategy *strategy_find(const kernel_table *t, const char *isa, const char *name);
-
 /* Adds the products of the outliers of rows [n0, n1) (pack_format.sparse), which strategies do not compute.
  * n0 is a multiple of 16. */
 void linear_sparse(const linear_args *a, int64_t n0, int64_t n1);

@@ -12,8 +12,7 @@
 
 enum { DEVICE_CUDA_ALIGN = DEVICE_PAGE }; /* bytes: alignment of allocations */
 
-/* device_mapped_kind: host memory that a GPU reads and writes in place. */
-extern const device_kind device_cuda_kind, device_mapped_kind;
+extern const device_kind device_cuda_kind;
 
 /* The next functions take a device of device_cuda_kind. */
 const cuda_kernels *device_cuda_kernels(const device *d);

@@ -193,6 +193,8 @@ static void disk_close(device *base) {
     mem_free(d);
 }
 
+static const device_kind device_disk_kind;
+
 nib_status device_disk_open(const char *folder, device **out, nib_error *err) {
     static const device_lane names[N_LANE] = {DEVICE_LOAD_CACHE, DEVICE_STORE_CACHE};
     disk *d = mem_calloc(1, sizeof *d);
@@ -343,7 +345,7 @@ static nib_status disk_follow(device *base, device_lane name, device_mark mark, 
     return queue(l, &(work){.kind = WORK_FOLLOW, .after = mark}, err);
 }
 
-const device_kind device_disk_kind = {
+static const device_kind device_disk_kind = {
     .tier = NIB_TIER_DISK,
     .close = disk_close,
     .info = disk_info,

@@ -14,8 +14,6 @@
 
 #include "memory/device.h"
 
-extern const device_kind device_disk_kind;
-
 /* Opens the disk with this folder as PLACE_DISK. The folder is made when memory is allocated. Closed with
  * device_close. */
 nib_status device_disk_open(const char *folder, device **out, nib_error *err);

@@ -18,6 +18,8 @@ static device_mapped *of(device *d) {
     return (device_mapped *)(void *)d;
 }
 
+static const device_kind device_mapped_kind;
+
 nib_status device_mapped_open(device *gpu, device **out, nib_error *err) {
     device_mapped *m = mem_calloc(1, sizeof *m);
     if (!m)
@@ -96,7 +98,7 @@ static nib_status mapped_reorder(device *d, device_lane lane, const device_pages
     return device_cuda_ok(m->gpu, device_cuda_kernels(m->gpu)->move(&a, s), "moving keys and values", err);
 }
 
-const device_kind device_mapped_kind = {
+static const device_kind device_mapped_kind = {
     .tier = NIB_TIER_RAM,
     .close = mapped_close,
     .info = mapped_info,

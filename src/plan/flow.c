@@ -104,37 +104,16 @@ nib_status flow_enumerate(const flow_case *c, const flow_space *space, flow_each
     flow_case at = *c;
     int n = 0;
     for (int i = 0; i < space->n; i++) {
-        double before = 0;
         at.batch = space->batches[i];
         for (at.n_batch = 1; at.n_batch <= space->max_n_batch; at.n_batch++, n++) {
             flow_answer a;
             NIB_TRY(solve(&at, false, &a, err));
-            if (!a.feasible || (space->until_slower && a.tok_s < before))
+            if (!a.feasible)
                 break;
-            before = a.tok_s;
             each(user, &at, &a);
         }
     }
     if (n_solved)
         *n_solved = n;
     return NIB_OK;
-}
-
-typedef struct fastest {
-    flow_case c;
-    double tok_s;
-} fastest;
-
-static void keep_fastest(void *user, const flow_case *c, const flow_answer *a) {
-    fastest *best = user;
-    if (a->tok_s > best->tok_s * (1 + SAME))
-        *best = (fastest){*c, a->tok_s};
-}
-
-nib_status flow_search(const flow_case *c, const flow_space *space, flow_answer *out, int *n_solved,
-                       nib_error *err) {
-    fastest best = {.c = *c};
-    NIB_TRY(flow_enumerate(c, space, keep_fastest, &best, n_solved, err));
-    *out = (flow_answer){.rule = c->rule};
-    return best.tok_s > 0 ? flow_solve(&best.c, out, err) : NIB_OK;
 }

@@ -122,13 +122,10 @@ typedef struct flow_space {
     const int *batches; /* [n]: ascending */
     int n;
     int max_n_batch;
-    bool until_slower; /* leave the numbers of batches at the first that is slower than the one before */
 } flow_space;
 
-/* The fastest of all numbers of rows, with c's others. *n_solved (may be NULL): programs that were solved. */
-nib_status flow_search(const flow_case *c, const flow_space *space, flow_answer *out, int *n_solved,
-                       nib_error *err);
-/* Calls `each` for every pair of batch and n_batch that is feasible. Of equal shares any may be reported. */
+/* Calls `each` for every pair of batch and n_batch that is feasible. Of equal shares any may be reported.
+ * *n_solved (may be NULL): programs that were solved. */
 typedef void (*flow_each)(void *user, const flow_case *c, const flow_answer *a);
 nib_status flow_enumerate(const flow_case *c, const flow_space *space, flow_each each, void *user,
                           int *n_solved, nib_error *err);

@@ -81,7 +81,7 @@ static nib_status climb(const search *s, tune_choice *c, int64_t low, double *se
 }
 
 /* Tries one limit of blocks. Measures only as much as shows whether it is better than the best one. */
-static nib_status try_blocks(const search *s, int max, tune_choice *c, nib_error *err) {
+static nib_status try_blocks(const search *s, tune_choice *c, nib_error *err) {
     const int64_t before = height(s, &s->out->choice);
     double seconds;
     set_all(s, c, NUM_MAX(before, (int64_t)1));
@@ -94,7 +94,6 @@ static nib_status try_blocks(const search *s, int max, tune_choice *c, nib_error
     if (height(s, c) > before || at_low < s->out->seconds) {
         s->out->choice = *c;
         s->out->seconds = seconds;
-        s->out->max_blocks = max;
     }
     return NIB_OK;
 }
@@ -127,7 +126,7 @@ static nib_status choose_blocks(search *s, nib_error *err) {
             if (!memcmp(c.n_tb, last.n_tb, sizeof c.n_tb))
                 continue;
             last = c;
-            NIB_TRY(try_blocks(s, max, &c, err));
+            NIB_TRY(try_blocks(s, &c, err));
         }
     }
     return NIB_OK;
@@ -314,7 +313,7 @@ nib_status tune(const tune_problem *a, tuned *out, nib_error *err) {
         return nib_fail(err, NIB_E_USAGE,
                         "expected 1 to %d kinds of products, 1 to %d blocks and 1 to %d channels",
                         TUNE_MAX_KIND, TUNE_MAX_BLOCKS, CHUNK);
-    *out = (tuned){.max_blocks = 1};
+    *out = (tuned){0};
     for (int i = 0; i < TUNE_MAX_KIND; i++)
         out->choice.n_tb[i] = 1;
     NIB_TRY(time_of(&s, &out->choice, &out->base, err)); /* the first one warms up */

@@ -55,7 +55,6 @@ typedef struct tune_problem {
 
 typedef struct tuned {
     tune_choice choice;
-    int max_blocks;       /* the limit that was chosen */
     double base, seconds; /* without residuals, and with the choice: seconds <= base * (1 + target) */
     int n_timed;          /* number of calls of `time` */
 } tuned;

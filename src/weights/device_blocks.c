@@ -36,11 +36,6 @@ static device_block *slot_of(device_blocks *b, int block_index) {
     return NULL;
 }
 
-page_where device_blocks_where(const device_blocks *b, int block_index) {
-    const device_block *s = device_blocks_slot(b, block_index);
-    return !s ? PAGE_ABSENT : s->was_followed ? PAGE_HERE : PAGE_ARRIVING;
-}
-
 /* Iterates over the next visits of blocks that need a slot, then over those of the predicted next pass. */
 typedef struct upcoming {
     const block_source *from;

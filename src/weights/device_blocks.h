@@ -84,8 +84,6 @@ nib_status device_blocks_acquire(device_blocks *b, const visit *at, const visits
  * for later blocks. */
 nib_status device_blocks_release(device_blocks *b, const visit *at, const visits *rest, nib_error *err);
 
-/* The state of a block. For tests. */
-page_where device_blocks_where(const device_blocks *b, int block_index);
 const device_block *device_blocks_slot(const device_blocks *b, int block_index); /* NULL: it is absent */
 /* To be called when the pass has ended (also early) and the compute lane is empty. Nothing is acquired
  * afterwards, and blocks that were prefetched from disk become absent. */

@@ -541,10 +541,6 @@ const bool *device_store_copied(const device_store *s) {
     return s->copied;
 }
 
-const device_blocks *device_store_slots(const device_store *s) {
-    return &s->slots;
-}
-
 uint64_t device_store_changes(const device_store *s) {
     return s->n_change;
 }

@@ -110,7 +110,6 @@ const void *device_store_memory(const device_store *s, int b, uint64_t *bytes);
 bool device_store_keeps(const device_store *s, int b, int w);
 /* [all pages]: all matrices of the page are kept. Valid after reserve. */
 const bool *device_store_copied(const device_store *s);
-const device_blocks *device_store_slots(const device_store *s); /* for tests */
 
 /* Between two passes, at most ten times a second, asks for the device's free memory, and moves resident
  * blocks out of it or back. Fails if there is no memory for the slots after all blocks were moved. */

@@ -46,16 +46,6 @@ static slot *slot_of(page_ring *g, int page) {
     return g->pages[page].slot < 0 ? NULL : &g->slots[g->pages[page].slot];
 }
 
-page_where page_ring_where(const page_ring *g, int page) {
-    const page_state *p = &g->pages[page];
-    if (p->resident)
-        return PAGE_HERE;
-    if (p->slot < 0)
-        return PAGE_ABSENT;
-    const slot_state state = g->slots[p->slot].state;
-    return state == SLOT_READY || state == SLOT_PINNED ? PAGE_HERE : PAGE_ARRIVING;
-}
-
 /* The oldest slot in a state that is not discarded; to_send: and has a read that was not submitted. */
 static slot *oldest(page_ring *g, slot_state state, bool to_send) {
     slot *found = NULL;

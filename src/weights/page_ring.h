@@ -108,9 +108,6 @@ typedef struct page_ring {
 void page_ring_open(page_ring *g, const visit_pages *streamed, int n_block, page_state *pages, int n_page,
                     uint8_t *buffers, uint64_t each);
 
-/* The state of a page. For tests. */
-page_where page_ring_where(const page_ring *g, int page);
-
 /* A pass begins, or ends (also early). Pages that are here or arriving stay as far as they agree with the new
  * order; the others are dropped. The list's segments must stay valid until the pass ends. */
 void page_ring_begin(page_ring *g, const visits *pass);

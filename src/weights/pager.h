@@ -22,9 +22,6 @@
 
 typedef struct pager pager;
 
-/* The state of a page or a block on one tier. */
-typedef enum page_where { PAGE_ABSENT, PAGE_ARRIVING, PAGE_HERE } page_where;
-
 /* The unit of placement, in the order of the image (page_layout.h). */
 typedef struct pager_page {
     int block;      /* the owner; a tied output head's pages belong to the embedding */

@@ -216,8 +216,6 @@ nib_status reader_pin(reader *r, const page_cursor *at, uint8_t **data, double *
 /* Releases the page that reader_pin gave for this cursor. on: a copy of it is queued in this device's lane
  * for weights, and the page leaves until that has ended; NULL: none. */
 nib_status reader_unpin(reader *r, const page_cursor *at, device *on, nib_error *err);
-/* Waits for the copies of all pages that are leaving. */
-nib_status reader_let_go(reader *r, nib_error *err);
 /* The memory of the ring. */
 void reader_memory(const reader *r, void **at, uint64_t *bytes);
 

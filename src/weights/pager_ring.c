@@ -58,8 +58,24 @@ void reader_memory(const reader *r, void **at, uint64_t *bytes) {
     *bytes = r->buffers.bytes;
 }
 
+/* Waits for the copies of all pages that are leaving. */
+static nib_status let_go(reader *r, nib_error *err) {
+    nib_status status = NIB_OK;
+    for (int i = 0; i < r->n_leaving; i++) {
+        const page_leaving *x = &r->leaving[i];
+        const nib_status ended = x->on->kind->wait(x->on, x->copied, status == NIB_OK ? err : NULL);
+        status = status == NIB_OK ? ended : status;
+    }
+    pthread_mutex_lock(&r->lock);
+    while (r->n_leaving > 0)
+        page_ring_left(&r->ring, r->leaving[--r->n_leaving].from);
+    reader_notify(r);
+    pthread_mutex_unlock(&r->lock);
+    return status;
+}
+
 void reader_end(reader *r) {
-    reader_let_go(r, NULL);
+    let_go(r, NULL);
     pthread_mutex_lock(&r->lock);
     page_ring_end(&r->ring);
     reader_notify(r);
@@ -75,7 +91,7 @@ nib_status reader_pin(reader *r, const page_cursor *at, uint8_t **data, double *
         reader_notify(r);
         if (r->n_leaving > 0) { /* slots become empty */
             pthread_mutex_unlock(&r->lock);
-            NIB_TRY(reader_let_go(r, err));
+            NIB_TRY(let_go(r, err));
             pthread_mutex_lock(&r->lock);
         } else if (!reader_pack(r, 1))
             pthread_cond_wait(&r->changed, &r->lock);
@@ -93,26 +109,11 @@ nib_status reader_pin(reader *r, const page_cursor *at, uint8_t **data, double *
     return status;
 }
 
-nib_status reader_let_go(reader *r, nib_error *err) {
-    nib_status status = NIB_OK;
-    for (int i = 0; i < r->n_leaving; i++) {
-        const page_leaving *x = &r->leaving[i];
-        const nib_status ended = x->on->kind->wait(x->on, x->copied, status == NIB_OK ? err : NULL);
-        status = status == NIB_OK ? ended : status;
-    }
-    pthread_mutex_lock(&r->lock);
-    while (r->n_leaving > 0)
-        page_ring_left(&r->ring, r->leaving[--r->n_leaving].from);
-    reader_notify(r);
-    pthread_mutex_unlock(&r->lock);
-    return status;
-}
-
 nib_status reader_unpin(reader *r, const page_cursor *at, device *on, nib_error *err) {
     /* half of the ring leaves, the other half is read meanwhile */
     const bool full = r->n_leaving >= r->p->streamed.n_slot / 2;
     device_mark copied = {.at = 0};
-    nib_status status = on && full ? reader_let_go(r, err) : NIB_OK;
+    nib_status status = on && full ? let_go(r, err) : NIB_OK;
     if (on && status == NIB_OK)
         status = on->kind->mark(on, DEVICE_LOAD_WEIGHTS, &copied, err);
     const bool leaving = on && status == NIB_OK; /* after an error of a mark nothing is running */

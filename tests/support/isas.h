@@ -3,6 +3,7 @@
 #define NIB_TESTS_ISAS_H
 
 #include "kernels/kernels.h"
+#include "kernels/strategy.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -22,6 +23,15 @@ static inline const kernel_table *isas_own_ops(int i) {
     const kernel_table *t = kernels_table_for(kernels_isa_at(i));
     const kernel_table *before = i > 0 ? kernels_table_for(kernels_isa_at(i - 1)) : NULL;
     return before && !memcmp((const char *)t + first, (const char *)before + first, end - first) ? NULL : t;
+}
+
+/* The table's strategy of this name; NULL: there is none. isa: the folder that it must belong to; NULL: the
+ * largest instruction set that has it. */
+static inline const strategy *isas_strategy(const kernel_table *t, const char *isa, const char *name) {
+    for (int i = 0; i < t->n_strategy; i++)
+        if ((!isa || !strcmp(t->strategy_isa[i], isa)) && !strcmp(t->strategies[i]->name, name))
+            return t->strategies[i];
+    return NULL;
 }
 
 #endif
