@@ -177,7 +177,7 @@ typedef struct nib_flow {
                            those that the model was trained with */
     nib_shares weights, kv, stream;
     bool host_attends;     /* the processor attends to the keys and values in RAM */
-    double tok_s;          /* tokens of answers a second, while all places are taken */
+    double tok_s;          /* tokens of answers a second, over the whole workload */
     double seconds;        /* for the whole workload */
     double latency_s;      /* from a prompt's beginning to its answer's end */
     double measured_tok_s; /* what a trial run has reached (nib_keep_trial); 0: none */

@@ -144,7 +144,7 @@ static void read_case(const json_t *one, oracle_case *o) {
         o->rates.write_kv = o->rates.write_stream = o->rates.write_token = 1e9;
     }
     o->rates.ram = number(one, "ram");
-    o->rates.hbm = number(one, "hbm");
+    o->rates.hbm = o->rates.hbm_kv = number(one, "hbm");
     o->c = (flow_case){.shape = &o->shape,
                        .rates = &o->rates,
                        .caps = {gib * GIB, 204 * GIB, 1500 * GIB},
@@ -274,7 +274,7 @@ static void layers_take_turns(void **state) {
     const double third[] = {1, 0, 0, 2.0 / 3, 1.0 / 3, 0, 1, 0, 0};
     flow_rates rates = h200;
     rates.ram = 105e9;
-    rates.hbm = 4.35e12;
+    rates.hbm = rates.hbm_kv = 4.35e12;
     rates.launches = 10000;
     rates.turns = 5000;
     for (int host = 0; host < 2; host++) {
@@ -293,7 +293,7 @@ static void layers_take_turns(void **state) {
         assert_int_equal(flow_solve(&c, &a, &err), NIB_OK);
         assert_true(a.feasible);
         const double kv = shape.kv * (512 + 16) * 12, prompts = 512 * 12 / 32.0;
-        const double both = shape.weights / rates.hbm + 2 / rates.launches +
+        const double both = shape.weights / rates.hbm + (1 + 12 / 32.0) / rates.launches +
                             shape.row_ops * prompts / rates.product_prompt +
                             shape.attend_ops * prompts * 512 / rates.attend_prompt;
         const double apart = host ? kv / rates.host_attend + 1 / rates.turns : kv / rates.up;
@@ -304,6 +304,37 @@ static void layers_take_turns(void **state) {
     }
 }
 
+/* A job takes its sweeps' time. Where requests enter one after the other, as many sweeps more have half of
+ * the rows; those that end have no prompts. */
+static void first_and_last_sweeps(void **state) {
+    (void)state;
+    const flow_shape shape = opt("6.7b", 16, 4.5);
+    const double here[] = {1, 0, 0, 1, 0, 0, 1, 0, 0};
+    flow_rates rates = h200;
+    rates.hbm = rates.hbm_kv = rates.attend_token = 4e12;
+    rates.product_token = rates.product_prompt;
+    const flow_case c = {.shape = &shape,
+                         .rates = &rates,
+                         .caps = {16e9, 110e9, 60e9},
+                         .rule = FLOW_REFILL,
+                         .n_prompt = 512,
+                         .n_gen = 32,
+                         .batch = 64,
+                         .n_batch = 1};
+    double lane[2][FLOW_N_LANE];
+    flow_lanes(&c, here, lane);
+    const double steady = lane[1][FLOW_HBM] * 32 * 32, once = flow_job_seconds(&c, here, 64, 0);
+    assert_true(lane[1][FLOW_HBM] > lane[1][FLOW_COMPUTE]);
+    assert_true(fabs(once / steady - 1) < 1e-9);
+    assert_true(fabs(flow_job_seconds(&c, here, 512, 0) / (8 * once) - 1) < 1e-9);
+    const double kv = shape.kv * (512 + 16) * 64 / rates.hbm_kv, weights = shape.weights / rates.hbm;
+    const double prompts = lane[1][FLOW_HBM] - kv - weights;
+    /* 16 sweeps of 32: their half of keys and values is read in 32 sweeps, their prompts in the first 16 */
+    const double want =
+        (16 * (prompts + kv + weights) + 16 * (prompts + kv / 2 + weights) + 16 * (kv / 2 + weights)) * 32;
+    assert_true(fabs(flow_job_seconds(&c, here, 64, 16) / want - 1) < 1e-9);
+}
+
 /* The shares sum to 1, the lanes of the report are at most the program's time, and one more GiB is worth what
  * the answer says. */
 static void report(void **state) {
@@ -311,7 +342,7 @@ static void report(void **state) {
     need_solver();
     flow_rates rates = h200;
     rates.ram = 105e9;
-    rates.hbm = 4.35e12;
+    rates.hbm = rates.hbm_kv = 4.35e12;
     for (int rule = 0; rule < FLOW_N_RULE; rule++) {
         const flow_shape shape = opt("30b", 16, 4.5);
         flow_case c = {.shape = &shape,
@@ -424,9 +455,13 @@ static void planted_answers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(planted_answers), cmocka_unit_test(random_programs),
-        cmocka_unit_test(authors_program), cmocka_unit_test(independent_program),
-        cmocka_unit_test(report),          cmocka_unit_test(layers_take_turns),
+        cmocka_unit_test(planted_answers),
+        cmocka_unit_test(random_programs),
+        cmocka_unit_test(authors_program),
+        cmocka_unit_test(independent_program),
+        cmocka_unit_test(report),
+        cmocka_unit_test(layers_take_turns),
+        cmocka_unit_test(first_and_last_sweeps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,7 +75,7 @@ static void report(const flow_case *c, const lp_result *r, const int first_capac
     }
 }
 
-static nib_status solve(const flow_case *c, bool settled, flow_answer *out, nib_error *err) {
+nib_status flow_solve(const flow_case *c, flow_answer *out, nib_error *err) {
     lp_problem p;
     lp_result r;
     int first_capacity[4];
@@ -84,19 +84,13 @@ static nib_status solve(const flow_case *c, bool settled, flow_answer *out, nib_
     NIB_TRY(lp_solve(&p, &r, err));
     if (!r.feasible)
         return NIB_OK;
-    if (settled) {
-        const double times[] = {r.x[FLOW_T_PROMPT], r.x[FLOW_T_TOKEN]};
-        settle(c, p, &r);
-        r.x[FLOW_T_PROMPT] = times[0];
-        r.x[FLOW_T_TOKEN] = times[1];
-    }
+    const double times[] = {r.x[FLOW_T_PROMPT], r.x[FLOW_T_TOKEN]};
+    settle(c, p, &r);
+    r.x[FLOW_T_PROMPT] = times[0];
+    r.x[FLOW_T_TOKEN] = times[1];
     out->feasible = true;
     report(c, &r, first_capacity, out);
     return NIB_OK;
-}
-
-nib_status flow_solve(const flow_case *c, flow_answer *out, nib_error *err) {
-    return solve(c, true, out, err);
 }
 
 nib_status flow_enumerate(const flow_case *c, const flow_space *space, flow_each each, void *user,
@@ -107,7 +101,7 @@ nib_status flow_enumerate(const flow_case *c, const flow_space *space, flow_each
         at.batch = space->batches[i];
         for (at.n_batch = 1; at.n_batch <= space->max_n_batch; at.n_batch++, n++) {
             flow_answer a;
-            NIB_TRY(solve(&at, false, &a, err));
+            NIB_TRY(flow_solve(&at, &a, err));
             if (!a.feasible)
                 break;
             each(user, &at, &a);

@@ -77,10 +77,12 @@ typedef struct flow_rates {
     double attend_prompt, attend_token; /* the second in bytes of keys and values */
     double host_attend;                 /* bytes of keys and values that the processor attends */
     double host_fit[3]; /* how its rate falls with small batches and rows, as the authors fitted it; 0: not */
-    double pack; /* bytes of weights from disk that the computing threads bring into the packed order */
-    double ram, hbm;
-    double launches; /* a second: times that the device begins what it does for a batch in a layer */
-    double turns;    /* layers a second: what a layer's attention on the processor takes beside its bytes */
+    double pack;     /* bytes of weights from disk that the computing threads bring into the packed order */
+    double ram, hbm; /* hbm: of weights, for rows of answers */
+    double hbm_kv;   /* of keys and values to which the device attends */
+    double prompt_passes; /* a second, of a layer: what the prompts of a pass take beside their rows */
+    double launches;      /* a second: times that the device begins what it does for a batch in a layer */
+    double turns; /* layers a second: what a layer's attention on the processor takes beside its bytes */
 } flow_rates;
 
 typedef struct flow_caps {
@@ -124,8 +126,8 @@ typedef struct flow_space {
     int max_n_batch;
 } flow_space;
 
-/* Calls `each` for every pair of batch and n_batch that is feasible. Of equal shares any may be reported.
- * *n_solved (may be NULL): programs that were solved. */
+/* Calls `each` for every pair of batch and n_batch that is feasible. *n_solved (may be NULL): programs that
+ * were solved. */
 typedef void (*flow_each)(void *user, const flow_case *c, const flow_answer *a);
 nib_status flow_enumerate(const flow_case *c, const flow_space *space, flow_each each, void *user,
                           int *n_solved, nib_error *err);
@@ -138,6 +140,9 @@ const char *flow_lane_name(flow_lane l);
 void flow_program(const flow_case *c, lp_problem *out, int first_capacity[4]);
 /* Seconds of each lane for these shares. */
 void flow_lanes(const flow_case *c, const double *share, double lane[2][FLOW_N_LANE]);
+/* With refill: seconds of n_request requests of which n_enter sweeps begin and n_enter sweeps end, with half
+ * of the rows of answers in the mean: those that begin have all prompts, those that end none. */
+double flow_job_seconds(const flow_case *c, const double *share, double n_request, double n_enter);
 /* Sets a linear function of the shares to the lane's seconds in both phases. */
 void flow_lane_cost(const flow_case *c, flow_lane l, double *cost);
 

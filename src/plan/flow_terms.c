@@ -21,7 +21,8 @@ typedef enum quantity {
     ATTEND_PROMPT,
     PRODUCT_TOKEN,
     WEIGHTS_EACH, /* the weights once for each batch */
-    VISITS,       /* one for each batch, and one of prompts */
+    VISITS,       /* one for each batch, and one of the prompts of a pass */
+    PASSES,       /* passes with prompts */
     ONCE,
     N_QUANTITY
 } quantity;
@@ -83,16 +84,19 @@ static const term terms[] = {
     {TOKEN, FLOW_RAM, FLOW_CN, KV_READ, 2, RATE(ram), ALWAYS},
     /* Nor this: what the device reads of its own memory, during which prompts are not computed. */
     {TOKEN, FLOW_HBM, FLOW_ONE, WEIGHTS_EACH, 1, RATE(hbm), ALWAYS},
-    {TOKEN, FLOW_HBM, FLOW_CG, KV_READ, 1, RATE(hbm), ALWAYS},
+    {TOKEN, FLOW_HBM, FLOW_CG, KV_READ, 1, RATE(hbm_kv), ALWAYS},
     {PROMPT, FLOW_HBM, FLOW_ONE, PRODUCT_PROMPT, 1, RATE(product_prompt), IF_REFILL},
     {PROMPT, FLOW_HBM, FLOW_ONE, ATTEND_PROMPT, 1, RATE(attend_prompt), IF_REFILL},
     {TOKEN, FLOW_HBM, FLOW_ONE, VISITS, 1, RATE(launches), IF_REFILL},
+    {PROMPT, FLOW_HBM, FLOW_ONE, PASSES, 1, RATE(prompt_passes), IF_REFILL},
+    {TOKEN, FLOW_COMPUTE, FLOW_ONE, VISITS, 1, RATE(launches), IF_REFILL},
+    {PROMPT, FLOW_COMPUTE, FLOW_ONE, PASSES, 1, RATE(prompt_passes), IF_REFILL},
     /* Nor this: in the layers with keys and values in RAM (CC) the time of the processor or of the link
      * counts, in the others the device's. What the device does in the former overlaps. */
     {TOKEN, FLOW_TURNS, FLOW_CC, KV_READ, 1, RATE(host_attend), IF_HOST_TURNS},
     {TOKEN, FLOW_TURNS, FLOW_CC, ONCE, 1, RATE(turns), IF_HOST_TURNS},
     {TOKEN, FLOW_TURNS, FLOW_CC, KV_READ, 1, RATE(up), IF_DEVICE_TURNS},
-    {TOKEN, FLOW_TURNS, FLOW_CG, KV_READ, 1, RATE(hbm), IF_TURNS},
+    {TOKEN, FLOW_TURNS, FLOW_CG, KV_READ, 1, RATE(hbm_kv), IF_TURNS},
     {TOKEN, FLOW_TURNS, FLOW_ONE, WEIGHTS_EACH, 1, RATE(hbm), IF_TURNS},
     {TOKEN, FLOW_TURNS, FLOW_CC, WEIGHTS_EACH, -1, RATE(hbm), IF_TURNS},
     {TOKEN, FLOW_TURNS, FLOW_ONE, VISITS, 1, RATE(launches), IF_TURNS},
@@ -101,26 +105,38 @@ static const term terms[] = {
     {PROMPT, FLOW_TURNS, FLOW_CC, PRODUCT_PROMPT, -1, RATE(product_prompt), IF_TURNS},
     {PROMPT, FLOW_TURNS, FLOW_ONE, ATTEND_PROMPT, 1, RATE(attend_prompt), IF_TURNS},
     {PROMPT, FLOW_TURNS, FLOW_CC, ATTEND_PROMPT, -1, RATE(attend_prompt), IF_TURNS},
+    {PROMPT, FLOW_TURNS, FLOW_ONE, PASSES, 1, RATE(prompt_passes), IF_TURNS},
+    {PROMPT, FLOW_TURNS, FLOW_CC, PASSES, -1, RATE(prompt_passes), IF_TURNS},
 };
 
 static double block_of(const flow_case *c) {
     return (double)c->batch * c->n_batch;
 }
 
-static void measure(const flow_case *c, double q[N_QUANTITY]) {
+/* A sweep with a part of its prompts and of its rows of answers. */
+typedef struct sweep {
+    double prompts, rows;
+} sweep;
+static const sweep whole = {1, 1};
+
+static void measure(const flow_case *c, sweep part, double q[N_QUANTITY]) {
     const flow_shape *s = c->shape;
-    const double block = block_of(c), n = c->n_prompt;
+    const double block = block_of(c), n = c->n_prompt, rows = block * part.rows;
+    const double n_batch = NUM_MAX(c->n_batch * part.rows, 1);
+    /* a sweep has one pass with prompts, or fewer where fewer answers end */
+    const double passes = c->rule == FLOW_REFILL ? NUM_MIN(block, c->n_gen) : c->n_gen;
     q[WEIGHTS] = s->weights;
     q[STREAM_PROMPT] = s->stream * n * block;
-    q[STREAM_TOKEN] = s->stream * block;
+    q[STREAM_TOKEN] = s->stream * rows;
     q[KV_PROMPT] = s->kv * (n + 1) * block;
-    q[KV_TOKEN] = s->kv * block;
-    q[KV_READ] = s->kv * (n + c->n_gen / 2) * block;
+    q[KV_TOKEN] = s->kv * rows;
+    q[KV_READ] = s->kv * (n + c->n_gen / 2) * rows;
     q[PRODUCT_PROMPT] = s->row_ops * n * block;
     q[ATTEND_PROMPT] = s->attend_ops * n * n * block;
-    q[PRODUCT_TOKEN] = s->row_ops * block;
-    q[WEIGHTS_EACH] = s->weights * c->n_batch;
-    q[VISITS] = c->n_batch + 1;
+    q[PRODUCT_TOKEN] = s->row_ops * rows;
+    q[WEIGHTS_EACH] = s->weights * n_batch;
+    q[PASSES] = passes;
+    q[VISITS] = n_batch + part.prompts * passes / c->n_gen;
     q[ONCE] = 1;
 }
 
@@ -152,10 +168,10 @@ static bool counts(const flow_case *c, const term *t, double rate) {
 /* Calls `add` for each term of the case with its seconds for the whole share. With refill a sweep has the
  * prompts of an n_gen-th of the block, and their weights are there already. */
 typedef void (*add_fn)(void *to, const term *t, double seconds);
-static void each_term(const flow_case *c, add_fn add, void *to) {
+static void each_term(const flow_case *c, sweep of, add_fn add, void *to) {
     const bool refill = c->rule == FLOW_REFILL;
     double q[N_QUANTITY];
-    measure(c, q);
+    measure(c, of, q);
     for (size_t i = 0; i < NUM_COUNT(terms); i++) {
         const term *t = &terms[i];
         double rate;
@@ -164,7 +180,7 @@ static void each_term(const flow_case *c, add_fn add, void *to) {
             rate = host_rate(c);
         if (!counts(c, t, rate) || (refill && t->phase == PROMPT && t->what == WEIGHTS))
             continue;
-        const double part = refill && t->phase == PROMPT ? 1 / c->n_gen : 1;
+        const double part = refill && t->phase == PROMPT ? of.prompts / c->n_gen : 1;
         add(to, t, rate > 0 ? t->factor * q[t->what] * part / rate : 0);
     }
 }
@@ -183,10 +199,29 @@ static void add_to_lane(void *to, const term *t, double seconds) {
         t->column == FLOW_ONE ? seconds : seconds * s->share[t->column];
 }
 
-void flow_lanes(const flow_case *c, const double *share, double lane[2][FLOW_N_LANE]) {
+static void lanes_of(const flow_case *c, sweep of, const double *share, double lane[2][FLOW_N_LANE]) {
     lane_sum s = {share, c->rule == FLOW_REFILL, lane};
     memset(lane, 0, 2 * sizeof lane[0]);
-    each_term(c, add_to_lane, &s);
+    each_term(c, of, add_to_lane, &s);
+}
+
+void flow_lanes(const flow_case *c, const double *share, double lane[2][FLOW_N_LANE]) {
+    lanes_of(c, whole, share, lane);
+}
+
+static double sweep_seconds(const flow_case *c, sweep of, const double *share) {
+    double lane[2][FLOW_N_LANE], longest = 0;
+    lanes_of(c, of, share, lane);
+    for (int l = 0; l < FLOW_N_LANE; l++)
+        longest = NUM_MAX(longest, lane[TOKEN][l]);
+    return longest * c->shape->n_layer;
+}
+
+double flow_job_seconds(const flow_case *c, const double *share, double n_request, double n_enter) {
+    const sweep begins = {1, 0.5}, ends = {0, 0.5};
+    const double n = c->n_gen * NUM_MAX(n_request / block_of(c), 1), enter = NUM_MIN(n_enter, c->n_gen);
+    return (n - enter) * sweep_seconds(c, whole, share) +
+           enter * (sweep_seconds(c, begins, share) + sweep_seconds(c, ends, share));
 }
 
 typedef struct lane_cost {
@@ -203,7 +238,7 @@ static void add_to_cost(void *to, const term *t, double seconds) {
 void flow_lane_cost(const flow_case *c, flow_lane l, double *cost) {
     lane_cost to = {l, cost};
     memset(cost, 0, FLOW_N_COLUMN * sizeof *cost);
-    each_term(c, add_to_cost, &to);
+    each_term(c, whole, add_to_cost, &to);
 }
 
 /* ---- the program ---- */
@@ -248,7 +283,7 @@ static void add_times(const flow_case *c, lp_problem *p, int phase, const uint8_
     time_rows rows = {p, lanes, n, p->n_row, phase, c->rule == FLOW_REFILL};
     for (int i = 0; i < n; i++)
         p->a[new_row(p, -LP_NO_BOUND, 0)][phase == PROMPT ? FLOW_T_PROMPT : FLOW_T_TOKEN] = -1;
-    each_term(c, add_to_rows, &rows);
+    each_term(c, whole, add_to_rows, &rows);
 }
 
 static void add_all_times(const flow_case *c, lp_problem *p) {

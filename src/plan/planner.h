@@ -177,6 +177,14 @@ bool plan_is_resident_on_gpu(const plan_question *q, int b); /* and the block's 
 /* Multiply-adds a second with many rows: of the products of a layer, and of attention. */
 double plan_device_products(const plan_rates *r);
 double plan_device_attention(const plan_rates *r);
+/* What a GPU reaches with the rows of many answers and the prompts of others, a second. kv: a width of
+ * plan_rates.attend. */
+typedef struct plan_device_rows {
+    double read, attend;      /* bytes of weights, and of keys and values, for rows of answers */
+    double products, prompts; /* multiply-adds of answers' rows and of prompts' */
+    double pass_rows;         /* rows for which a pass's prompts take time besides their own */
+} plan_device_rows;
+plan_device_rows plan_device_of_rows(const plan_rates *r, int kv);
 /* Seconds of the embedding, or of a block that the GPU computes: for one token, and for the whole prompt. */
 double plan_device_block_seconds(const plan_question *q, int b, int choice);
 double plan_device_prompt_seconds(const plan_question *q, int b);

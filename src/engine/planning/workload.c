@@ -27,13 +27,15 @@
 #include <string.h>
 
 enum { FEW = 64, FREE_SHARE = 8, SPARE_LAYERS = 2, MAX_PASS = 4096 };
-/* Of the expected rate, where keys and values or weights cross a GPU's link. On an H200 OPT-30B in kv4 made
- * 0.78 of it; but also OPT-6.7B, all of it in VRAM, made 0.55 to 0.85, so plans in VRAM are expected too
- * fast. */
+/* Of the expected rate, where keys and values or weights cross a GPU's link: on an H200 OPT-30B in kv4 made
+ * 0.78 of it. */
 #define CROSSING 0.8
-#define GAIN     1.01 /* of a format that loses more, at least */
-#define UNLIKE   1.3  /* numbers of sequences that are worth a comparison differ by this factor */
-#define SAME     1e-9 /* relative difference up to which two rates are the same */
+/* Seconds for a byte of a GPU's resident weights, which the first pass copies: 0.10 a GiB (an H200 with 16
+ * cores). */
+#define FIRST_COPY 0.093e-9
+#define GAIN       1.01 /* of a format that loses more, at least */
+#define UNLIKE     1.3  /* numbers of sequences that are worth a comparison differ by this factor */
+#define SAME       1e-9 /* relative difference up to which two rates are the same */
 
 /* Of numbers of rows with the same speed the first is chosen: large cells have fewer barriers. */
 static const int batches[] = {128, 64, 48, 32, 24, 20, 16, 12, 10, 9, 8, 6, 4, 2, 1};
@@ -55,6 +57,7 @@ typedef struct facts {
     double disk_page;    /* bytes on it of a page of all these layers */
     int64_t n_page;      /* pages of a sequence */
     int64_t n_context;   /* pages of a context: a batch reserves whole ones */
+    int64_t n_pass;      /* rows of a pass; 0: those that a plan chooses */
     int64_t n_trained;   /* positions that the model was trained with; 0: not known */
     bool guessed;        /* some of the rates were not measured */
     bool bound;          /* homes that this build cannot have count too */
@@ -122,13 +125,19 @@ static void set_rates(const planning *f, int n_cached, facts *out) {
                               .attend_token = r->at[PLACE_RAM].read,
                               .pack = f->q.packed ? 0 : r->pack * r->n_core,
                               .hbm = NUM_MIN(r->at[PLACE_RAM].read, r->one_row[bits])};
+    out->rates.hbm_kv = out->rates.hbm;
+    out->n_pass = out->on_gpu ? 0 : f->base.n_pass;
     out->guessed = r->guessed || (out->on_gpu && r->vram_guessed);
     if (!out->on_gpu)
         return;
     out->rates.up = out->rates.down_kv = out->rates.down_stream = r->at[PLACE_RAM].to[PLACE_GPU];
-    out->rates.product_prompt = out->rates.product_token = 2 * plan_device_products(r);
+    const plan_device_rows rows = plan_device_of_rows(r, f->q.device->kv);
+    out->rates.product_token = 2 * rows.products;
+    out->rates.product_prompt = 2 * rows.prompts;
+    out->rates.prompt_passes = out->rates.product_prompt / (out->shape.row_ops * rows.pass_rows);
     out->rates.attend_prompt = 2 * plan_device_attention(r);
-    out->rates.attend_token = out->rates.hbm = r->at[PLACE_GPU].read;
+    out->rates.hbm = rows.read;
+    out->rates.attend_token = out->rates.hbm_kv = rows.attend;
     out->rates.host_attend = r->attend[f->q.device->kv];
     out->rates.ram = r->at[PLACE_RAM].read;
     out->rates.pack = 0;
@@ -263,11 +272,28 @@ static nib_status write_formats(const planning_formats *f, int chosen, nib_flow 
                     sizeof out->kv_layers);
 }
 
+/* Sweeps in which the first prompts enter. */
+static double enter_sweeps(const facts *x, const nib_workload *w, double n) {
+    const double rows = (double)(x->n_pass > 0 ? x->n_pass : pass_rows(w, (int64_t)n)) - n;
+    return n * w->n_prompt / NUM_MAX(rows, 1);
+}
+
 /* The part of the program's rate that is expected. Where weights cross a GPU's link, or keys and values are
  * in RAM, lanes wait for each other in ways that the program does not have (CROSSING). */
 static double expected(const facts *x, const flow_answer *a) {
     const bool all_here = a->share[FLOW_WG] > 1 - 1e-6 && a->share[FLOW_CG] > 1 - 1e-6;
     return x->on_gpu && !x->bound && !all_here ? CROSSING : 1;
+}
+
+/* Tokens a second over the whole workload: its first and last sweeps have fewer rows, and the first one
+ * copies the weights that stay on the GPU. */
+static double expected_rate(const facts *x, const nib_workload *w, const flow_case *c, const flow_answer *a) {
+    const double n = (double)w->n_request, together = NUM_MIN((double)c->batch * c->n_batch, n);
+    const double copies =
+        x->on_gpu ? a->share[FLOW_WG] * x->shape.weights * x->shape.n_layer * FIRST_COPY : 0;
+    const double seconds =
+        flow_job_seconds(c, a->share, n, enter_sweeps(x, w, together)) / expected(x, a) + copies;
+    return n * w->n_gen / seconds;
 }
 
 static void write_down(const facts *x, const nib_workload *w, const flow_answer *a, nib_flow *out) {
@@ -284,7 +310,7 @@ static void write_down(const facts *x, const nib_workload *w, const flow_answer 
     out->host_attends = gpu && x->c.host_attends && a->share[FLOW_CG] < 1;
     out->guessed = x->guessed;
     out->kv_on_disk = disk_layers(x, a);
-    out->tok_s = a->tok_s * expected(x, a);
+    out->tok_s = expected_rate(x, w, &x->c, a);
     out->latency_s = (a->prompt_s + a->token_s) / expected(x, a);
     out->seconds = (double)w->n_request * w->n_gen / out->tok_s;
     snprintf(out->binds, sizeof out->binds, "%s",
@@ -317,8 +343,8 @@ typedef struct all_found {
     found *list;
     size_t n, max;
     const facts *x;
+    const nib_workload *w;
     variant v;
-    int64_t n_request;
     double least_s; /* the shortest latency of all */
     double most_s;  /* longer ones are not listed; 0: all are */
     bool full;      /* no memory for one more */
@@ -334,7 +360,7 @@ static bool fits_disk(const facts *x, const flow_answer *a, int64_t n_sequence) 
 static void list_one(void *user, const flow_case *c, const flow_answer *a) {
     all_found *all = user;
     const double part = expected(all->x, a), latency = (a->prompt_s + a->token_s) / part;
-    const int64_t n_sequence = NUM_MIN((int64_t)c->batch * c->n_batch, all->n_request);
+    const int64_t n_sequence = NUM_MIN((int64_t)c->batch * c->n_batch, all->w->n_request);
     if (!fits_disk(all->x, a, n_sequence))
         return;
     all->least_s = all->least_s > 0 ? NUM_MIN(all->least_s, latency) : latency;
@@ -349,7 +375,7 @@ static void list_one(void *user, const flow_case *c, const flow_answer *a) {
                                   .batch = c->batch,
                                   .n_batch = c->n_batch,
                                   .n_sequence = n_sequence,
-                                  .tok_s = a->tok_s * part,
+                                  .tok_s = expected_rate(all->x, all->w, c, a),
                                   .latency_s = latency};
 }
 
@@ -480,7 +506,7 @@ static nib_status write_all(facts *x, const planning_formats *f, const nib_workl
 static nib_status search(facts *x, planning_formats *f, const nib_workload *w, const flows_wanted *wanted,
                          nib_error *err) {
     const double begun = time_now();
-    all_found all = {.n_request = w->n_request, .most_s = w->max_latency_s};
+    all_found all = {.w = w, .most_s = w->max_latency_s};
     int n_program = 0;
     memset(wanted->out, 0, wanted->max * sizeof *wanted->out);
     nib_status status = list_all(x, f, w, &all, &n_program, err);
