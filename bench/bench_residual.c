@@ -484,8 +484,8 @@ static void tune_chain(chain *c, const double *targets, size_t n_target) {
                      all = chain_seconds(c, t.choice.k_chunk, t.choice.n_tb);
         printf("target %.1f %%: blocks (%d, %d, %d, %d), k_chunk (%d, %d, %d, %d); by the tuner "
                "%.1f %% slower, measured again %.1f %%; %d chains in %.1f s\n",
-               targets[i] * 100, t.choice.n_tb[0], t.choice.n_tb[1], t.choice.n_tb[2],
-               t.choice.n_tb[3], (int)t.choice.k_chunk[0], (int)t.choice.k_chunk[1], (int)t.choice.k_chunk[2],
+               targets[i] * 100, t.choice.n_tb[0], t.choice.n_tb[1], t.choice.n_tb[2], t.choice.n_tb[3],
+               (int)t.choice.k_chunk[0], (int)t.choice.k_chunk[1], (int)t.choice.k_chunk[2],
                (int)t.choice.k_chunk[3], (t.seconds / t.base - 1) * 100, (all / base - 1) * 100, t.n_timed,
                took);
         fflush(stdout);

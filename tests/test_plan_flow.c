@@ -187,7 +187,7 @@ static void keep_fastest(void *user, const flow_case *c, const flow_answer *a) {
 static nib_status search(const oracle_case *o, flow_answer *out, nib_error *err) {
     fastest best = {.c = o->c, .until_slower = o->c.rule == FLOW_AUTHORS};
     NIB_TRY(flow_enumerate(&o->c, &o->space, keep_fastest, &best, NULL, err));
-    *out = (flow_answer){.rule = o->c.rule};
+    *out = (flow_answer){0};
     return best.tok_s > 0 ? flow_solve(&best.c, out, err) : NIB_OK;
 }
 

@@ -29,9 +29,7 @@ static void test_sources(void **state) {
     (void)state;
     static const struct {
         const char *reader, *source;
-        bool rows;
-    } cases[] = {
-        {"q", "attn_norm", false}, {"o", "v", true}, {"up", "ffn_norm", false}, {"down", "up", true}};
+    } cases[] = {{"q", "attn_norm"}, {"o", "v"}, {"up", "ffn_norm"}, {"down", "up"}};
     const logger silent = {0};
     model *m;
     nib_error err;
@@ -45,7 +43,6 @@ static void test_sources(void **state) {
             w++;
         assert_true(site_find_source(b, w, &s));
         assert_string_equal(b->weights[s.w].name, cases[i].source);
-        assert_int_equal(s.rows, cases[i].rows);
         assert_int_equal(s.n_share, strcmp(cases[i].reader, "o") ? 1 : 2);
     }
     model_close(m);

@@ -144,7 +144,6 @@ nib_status kld_close(kld_file *k, kld_stats *stats, nib_error *err) {
         k->writer = NULL;
     } else if (k->n) {
         double n = (double)k->n, mean = k->sum / n, variance = k->sum2 / n - mean * mean;
-        stats->n = k->n;
         stats->mean = mean;
         stats->stderr_mean = k->n > 1 && variance > 0 ? sqrt(variance / (n - 1)) : 0;
         stats->max = k->max;

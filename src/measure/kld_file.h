@@ -12,7 +12,6 @@
 typedef struct kld_file kld_file;
 
 typedef struct kld_stats {
-    int64_t n;
     double mean, stderr_mean, max; /* KL(base || this), nats */
     double same_top;               /* share of positions whose most probable token is the same */
     double base_ppl;

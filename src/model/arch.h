@@ -22,7 +22,7 @@
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
 typedef enum slot_id {
-#define SLOT(id, name, gguf, part) SLOT_##id,
+#define SLOT(id, name, gguf) SLOT_##id,
 #include "model/slots.def"
 #undef SLOT
     SLOT_COUNT

@@ -135,7 +135,7 @@ static bool of_product(const block *b, int reader, reg r, int64_t n, site_source
     const op *o = i < 0 ? NULL : &b->program.ops[i];
     if (!o || o->kind != OP_LINEAR || o->adds || o->n != n || !only_reader(&b->program, i, reader, r))
         return false;
-    *out = (site_source){.w = o->w, .b = o->b, .rows = true, .n_share = 1, .width = n};
+    *out = (site_source){.w = o->w, .b = o->b, .n_share = 1, .width = n};
     return true;
 }
 

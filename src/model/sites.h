@@ -28,8 +28,8 @@ int sites_of(const model_sites *s, const layout *lay, int b, int w);
 
 /* The tensor that produces a site's channels, and that can be divided by factors. */
 typedef struct site_source {
-    int w, b;  /* weight and bias of a norm or a product, indices in the block; b -1: no bias */
-    bool rows; /* true: a product, whose rows are divided; false: a norm, whose elements are divided */
+    int w, b; /* weight and bias of a norm, whose elements are divided, or of a product, whose rows are;
+                 indices in the block; b -1: no bias */
     int64_t n_share, width; /* site_maker */
 } site_source;
 /* Finds the source of the input of weight w. False: it has none that can be divided, so the input of w cannot

@@ -11,9 +11,8 @@
 
 static const struct {
     const char *name, *bias, *gguf;
-    char part;
 } slots[SLOT_COUNT] = {
-#define SLOT(id, name, gguf, part) {name, name ".bias", gguf, #part[0]},
+#define SLOT(id, name, gguf) {name, name ".bias", gguf},
 #include "model/slots.def"
 #undef SLOT
 };

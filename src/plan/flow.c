@@ -79,7 +79,7 @@ nib_status flow_solve(const flow_case *c, flow_answer *out, nib_error *err) {
     lp_problem p;
     lp_result r;
     int first_capacity[4];
-    *out = (flow_answer){.rule = c->rule, .batch = c->batch, .n_batch = c->n_batch};
+    *out = (flow_answer){.batch = c->batch, .n_batch = c->n_batch};
     flow_program(c, &p, first_capacity);
     NIB_TRY(lp_solve(&p, &r, err));
     if (!r.feasible)

@@ -102,7 +102,6 @@ typedef struct flow_case {
 
 typedef struct flow_answer {
     bool feasible;
-    flow_rule rule;
     int batch, n_batch;
     double share[FLOW_N_SHARE];
     double prompt_s, token_s;    /* of the whole block: its prompts; its tokens but the first. Together the

@@ -78,14 +78,13 @@ bool call_parse_ollama_chat(const char *text, size_t n_byte, const server_defaul
 }
 
 typedef struct generate_texts {
-    const char *prompt, *system, *suffix;
+    const char *prompt, *system;
     bool raw;
 } generate_texts;
 
 static const member generate_rows[] = {
     {"prompt", MEMBER_TEXT, offsetof(generate_texts, prompt), 0, 0},
     {"system", MEMBER_TEXT, offsetof(generate_texts, system), 0, 0},
-    {"suffix", MEMBER_TEXT, offsetof(generate_texts, suffix), 0, 0},
     {"raw", MEMBER_BOOL, offsetof(generate_texts, raw), 0, 0},
 };
 const member_table ollama_generate_members = {generate_rows, NUM_COUNT(generate_rows)};

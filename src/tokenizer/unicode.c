@@ -92,6 +92,18 @@ unsigned unicode_class_wide(uint32_t c) {
     }
 }
 
+/* Bytes of the character that begins with s[0], if its other bytes are there and continue one; 0: they do
+ * not. */
+static size_t whole_length(const unsigned char *s, size_t n) {
+    size_t length = utf8_length(s[0]);
+    if (n < length)
+        return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((s[i] & 0xC0) != 0x80)
+            return 0;
+    return length;
+}
+
 /* The ranges of the first two bytes follow table 3-7 of the Unicode standard. */
 size_t utf8_check(const char *text, size_t n) {
     const unsigned char *s = (const unsigned char *)text;
@@ -101,12 +113,9 @@ size_t utf8_check(const char *text, size_t n) {
         return 1;
     if (s[0] < 0xC2 || s[0] > 0xF4)
         return 0;
-    size_t length = utf8_length(s[0]);
-    if (n < length)
+    const size_t length = whole_length(s, n);
+    if (!length)
         return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((s[i] & 0xC0) != 0x80)
-            return 0;
     bool overlong = (s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xF0 && s[1] < 0x90);
     bool beyond = (s[0] == 0xED && s[1] > 0x9F) || (s[0] == 0xF4 && s[1] > 0x8F);
     return overlong || beyond ? 0 : length;
@@ -116,13 +125,9 @@ size_t utf8_check_shape(const char *text, size_t n, uint32_t *c) {
     const unsigned char *s = (const unsigned char *)text;
     if (n == 0 || (s[0] >= 0x80 && s[0] < 0xC0) || s[0] >= 0xF8)
         return 0;
-    size_t length = utf8_length(s[0]);
-    if (n < length)
-        return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((s[i] & 0xC0) != 0x80)
-            return 0;
-    *c = utf8_next(&text);
+    const size_t length = whole_length(s, n);
+    if (length)
+        *c = utf8_next(&text);
     return length;
 }
 
