@@ -42,6 +42,14 @@ check "with biases, and rows of gate and up in turn" alike 2e-6 "$data/gpt_oss" 
 check "beside a dense layer" alike 4e-6 "$data/gemma4_moe" cpu,cpu
 check "heads of latent attention" alike 2e-6 "$data/deepseek_v2" cpu,cpu
 check "with queries of low rank, in 4 ranks" alike 2e-6 "$data/deepseek_v3" cpu,cpu,cpu,cpu
+check "channels of a short convolution" alike 2e-6 "$data/lfm2" cpu,cpu
+check "heads of a delta net, beside experts" alike 6e-6 "$data/qwen3_next" cpu,cpu
+check "with a decay of each channel" alike 2e-6 "$data/kimi_linear" cpu,cpu
+check "a state space beside attention" alike 2e-6 "$data/falcon_h1" cpu,cpu
+check "with norms of groups" alike 2e-6 "$data/nemotron_h" cpu,cpu
+"$nibble" quantize "$data/qwen3_5" -o "$tmp/tiled.gguf" --type f32 >"$tmp/out" 2>&1
+check "a delta net whose heads take the groups in turn" alike 4e-6 "$tmp/tiled.gguf" cpu,cpu
+check "and a part of them in each of 4 ranks" alike 4e-6 "$tmp/tiled.gguf" cpu,cpu,cpu,cpu
 check "on the check back end" alike 2e-6 "$data/llama" check,check
 
 # fails CODE WORDS ARGS...: the exit code, and what stderr says
@@ -61,7 +69,9 @@ drafts() { # a draft model is whole, in rank 0
         --split-mode tensor >"$tmp/out" 2>"$tmp/err" && [ -s "$tmp/out" ] && ! grep -q "no effect" "$tmp/err"
 }
 check "a draft model" drafts
-check "a recurrent layer is refused by name" refused "recurrent layer" lfm2 cpu,cpu
+check "a selective scan is refused by name" refused "selective scan" jamba cpu,cpu
+check "a norm of all heads of a state is" refused "norm of all heads" mamba2 cpu,cpu
+check "more ranks than heads of a state" refused "2 parts" qwen3_next cpu,cpu,cpu
 check "compressed attention is" refused "compressed attention" deepseek_v4 cpu,cpu
 check "a norm of all heads is" refused "norm of all heads" olmo3 cpu,cpu
 check "and more ranks than heads" refused "2 parts" llama cpu,cpu,cpu
@@ -84,8 +94,9 @@ else
     check "one rank streams, the other does not" same --devices cpu:70M,cpu
 fi
 
-mkdir "$tmp/chat" "$tmp/batches"
+mkdir "$tmp/chat" "$tmp/recurrent" "$tmp/batches"
 python3 "$here/support/chat-model.py" "$here" "$tmp/chat" || exit 1
+python3 "$here/support/chat-model.py" "$here" "$tmp/recurrent" qwen3_5 || exit 1
 
 # The same on fake GPUs (tests/support/fakecuda.c), whose memory the processes share.
 library=$(cd "$(dirname "$nibble")" && pwd)/tests/libfakecuda.so
@@ -97,6 +108,8 @@ if [ -f "$library" ]; then
     check "on 4, with biases" alike 1e-3 "$data/gpt_neox" 0,0,0,0 --kv f16
     check "on 2, with a part of every expert" alike 1e-3 "$data/qwen3_moe" 0,0 --kv f16
     check "on 2, with latent attention" alike 1e-3 "$data/deepseek_v3" 0,0 --kv f16
+    check "on 2, with channels of a convolution" alike 1e-3 "$data/lfm2" 0,0 --kv f16
+    check "on 2, with heads of a delta net" alike 1e-3 "$tmp/tiled.gguf" 0,0 --kv f16
     check "on 2, with norms after the sums" alike 1e-3 "$data/gemma3" 0,0 --kv f16
     is_sanitized || check "sums in products, and the head in shares" alike 2e-2 "$tmp/large.gguf" 0,0 --kv f16 -c 64
     check "embeddings between answers" python3 "$here/support/cluster-embeds.py" "$nibble" "$tmp/chat" 0,0 --kv f16
@@ -108,5 +121,6 @@ else
     echo "skip shares on GPUs: $library is not there"
 fi
 
-python3 "$here/support/cluster-checks.py" "$nibble" "$tmp/chat" "$tmp/batches" cpu,cpu --split-mode tensor || failed=1
+# Both kinds of layers, so that beginnings are shared by pages and by checkpoints of states.
+python3 "$here/support/cluster-checks.py" "$nibble" "$tmp/recurrent" "$tmp/batches" cpu,cpu --split-mode tensor || failed=1
 exit $failed

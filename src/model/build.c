@@ -66,7 +66,7 @@ static void hyper_layer(builder *p, int layer) {
     if (builder_has(p, SLOT_ATTN_NORM))
         emit_norm(p, SLOT_ATTN_NORM, in, in, p->m->cfg.hp.d_model, 1);
     if (kind & LAYER_RECURRENT)
-        build_mixer(p, in);
+        build_mixer(p, layer, in);
     else
         build_attention(p, layer, in);
     build_streams_write(p);
@@ -112,7 +112,7 @@ static void layer_program(builder *p, int layer) {
     reg a =
         normed(p, SLOT_ATTN_NORM, REG_H); /* a layer of one sub-layer may have no mixer, and no such norm */
     if (kind & LAYER_RECURRENT) {
-        build_mixer(p, a);
+        build_mixer(p, layer, a);
         emit_add(p, a);
     }
     if (!(kind & LAYER_NO_ATTENTION)) {

@@ -47,7 +47,7 @@ void emit_groups(builder *p, op_kind kind, slot_id slot, reg out, reg in, int64_
 void build_attention(builder *p, int layer, reg in); /* build_attention.c */
 /* build_compressed.c */
 void build_compressed_attention(builder *p, int layer, reg in);
-void build_mixer(builder *p, reg in);                   /* build_mixer.c */
+void build_mixer(builder *p, int layer, reg in);        /* build_mixer.c */
 void build_feed_forward(builder *p, int layer, reg in); /* build_ffn.c */
 
 void build_ahead_in(builder *p); /* ahead.c */

@@ -48,6 +48,7 @@ enum {
 /* What may differ from layer to layer. */
 typedef struct layer_shape {
     int64_t n_head, n_kv_head, d_head, d_ff;
+    int64_t rec_head, rec_group, rec_inner; /* of a mixer; rec_inner of a short convolution: its channels */
     int64_t kv_layer; /* the layer whose keys and values it attends to; itself: it stores its own */
     float scale;      /* of the stream after the layer */
     float sparsity; /* standard deviations above the mean from which a neuron's gate counts; -infinity: all */

@@ -176,6 +176,9 @@ nib_status config_read_shapes(const config_source *s, config *out, nib_error *er
             shape[i].d_head = hp->d_value;
         shape[i].n_kv_head = full && hp->n_kv_head_full > 0 ? hp->n_kv_head_full : hp->n_kv_head;
         shape[i].d_ff = hp->d_ff * (shares && hp->wide_shared ? 2 : 1);
+        shape[i].rec_head = hp->rec_head;
+        shape[i].rec_group = hp->rec_group;
+        shape[i].rec_inner = s->arch->mixer == MIXER_CONV ? hp->d_model : hp->rec_inner;
         NIB_TRY(read_scale(s, i, &shape[i].scale, err));
     }
     if (s->gguf_arch != NULL) {

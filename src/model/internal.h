@@ -47,6 +47,9 @@ typedef struct bound {
 
 typedef enum block_part { PART_EMBED, PART_LAYER, PART_HEAD } block_part;
 
+/* Whether head h of a delta net has q and k of group h % rec_group; otherwise neighbouring heads share them.
+ */
+bool mixer_is_tiled(const model *m);
 /* The parts of a recurrent layer's input projection, in the order of a tensor that has all. */
 int mixer_parts(mixer_kind mixer, const slot_id **out);
 

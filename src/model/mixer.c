@@ -17,6 +17,10 @@ static int64_t mixer_width(const hparams *hp, mixer_kind mixer, slot_id slot) {
     return hp->rec_inner + 2 * hp->rec_group * hp->rec_state;
 }
 
+bool mixer_is_tiled(const model *m) {
+    return m->gguf_arch != NULL && (m->arch->flags & A_TILED_GGUF);
+}
+
 int mixer_parts(mixer_kind mixer, const slot_id **out) {
     static const slot_id parts[MIXER_COUNT][4] = {
         [MIXER_CONV] = {SLOT_REC_B, SLOT_REC_Z, SLOT_REC_X, SLOT_COUNT},

@@ -7,11 +7,13 @@
  *
  * A share is whole groups of heads with the same keys and values, or with more ranks than groups a part of
  * one; and neurons in parts of up to 256, of a mixture those of every expert. Blocks of a file's format are
- * never cut. */
+ * never cut. Of a recurrent layer a rank has heads of the state, or channels of a short convolution, with
+ * what belongs to them: so it keeps the state of its heads alone. */
 #include "base/num.h"
 #include "model/internal.h"
 
 #include <math.h>
+#include <string.h>
 
 static const slot_id norms[] = {SLOT_Q_NORM, SLOT_K_NORM, SLOT_V_NORM}; /* of heads */
 
@@ -32,8 +34,8 @@ static bool has(const bound *b, slot_id slot) {
 static nib_status check(const model *m, int layer, const bound *b, nib_error *err) {
     const hparams *hp = &m->cfg.hp;
     const uint8_t kind = m->cfg.layer[layer];
-    if (kind & (LAYER_RECURRENT | LAYER_NO_ATTENTION | LAYER_NO_FFN))
-        return refuse(layer, "a recurrent layer", err);
+    if ((kind & LAYER_RECURRENT) && m->arch->mixer == MIXER_SCAN) /* dt, B and C are made of all channels */
+        return refuse(layer, "a selective scan", err);
     if (has(b, SLOT_LATENT_DOWN))
         return refuse(layer, "a mixture of experts behind a projection", err);
     if (has(b, SLOT_O_LOW))
@@ -73,13 +75,11 @@ static int64_t whole_units(int64_t n, int64_t columns, int64_t whole) {
     return step;
 }
 
-/* Whole groups of heads with the same keys and values, if there are enough. Otherwise as many ranks as are
- * needed share a group, and each has its keys and values. */
-static nib_status cut_heads(const model *m, int layer, const bound *b, range *heads, range *kv_heads,
-                            nib_error *err) {
-    const weight *o = &b->weights[b->slot[SLOT_O].w];
-    const layer_shape *shape = &m->cfg.shape[layer];
-    const int64_t n = shape->n_kv_head, group = shape->n_head / n, each = o->k / shape->n_head;
+/* Whole groups of heads with the same keys and values, if there are enough of the n groups. Otherwise as many
+ * ranks as are needed share a group, and each has its keys and values. o: the matrix behind the heads. */
+static nib_status cut_heads(const model *m, int layer, const weight *o, int64_t n_head, int64_t n,
+                            range *heads, range *kv_heads, nib_error *err) {
+    const int64_t group = n_head / n, each = o->k / n_head;
     const int64_t whole = column_step(o), step = whole_units(n, group * each, whole);
     const int n_rank = m->share.n, rank = m->share.rank;
     if (n / step >= n_rank) {
@@ -91,8 +91,8 @@ static nib_status cut_heads(const model *m, int layer, const bound *b, range *he
     if (within == 0 || group / some < within || some * each % whole)
         return nib_fail(
             err, NIB_E_USAGE,
-            "layer %d: its attention has %lld parts that devices can share (groups of heads, whole "
-            "blocks of %s), found %d devices",
+            "layer %d: its heads have %lld parts that devices can share (groups of heads, whole blocks of "
+            "%s), found %d devices",
             layer, (long long)(n / step), type_get(o->type)->name, n_rank);
     *kv_heads = (range){rank / within, 1};
     *heads = part_of(group, some, (int)(rank % within), (int)within);
@@ -142,9 +142,44 @@ static int append(const weight *w, cursor *c, int64_t row, int64_t n, weight_pie
     return n_piece;
 }
 
-/* Rows of a matrix, or elements of a vector: this part of each of n_group groups of `each`. The matrices of
- * experts are padded to whole panels with rows that repeat their first ones, as experts.c pads them. */
-static nib_status keep_rows(model *m, weight *w, range part, int64_t n_group, int64_t each, nib_error *err) {
+/* Rows of a matrix, or elements of a vector: these parts, one behind the other, of n_row units. */
+static nib_status keep_parts(model *m, weight *w, const range *parts, int n_part, int64_t n_row,
+                             nib_error *err) {
+    const int64_t each = (w->vector ? w->k : w->n) / n_row;
+    const size_t most = (size_t)(w->n_piece + n_part);
+    weight_piece *pieces = arena_array(&m->mem, most, sizeof *pieces);
+    float *times = w->times ? arena_array(&m->mem, (size_t)w->k, sizeof *times) : NULL;
+    cursor c = {0, 0};
+    int n_piece = 0;
+    int64_t n = 0;
+    if (!pieces || (w->times && !times))
+        return nib_fail_nomem(err, most * sizeof *pieces, w->name);
+    for (int i = 0; i < n_part; i++) {
+        const int64_t first = parts[i].first * each, some = parts[i].n * each;
+        n_piece += append(w, &c, first, some, pieces + n_piece);
+        if (times)
+            memcpy(times + n, w->times + first, (size_t)some * sizeof *times);
+        n += some;
+    }
+    w->pieces = pieces;
+    w->n_piece = n_piece;
+    if (w->vector) {
+        w->times = times;
+        w->k = n;
+        w->bytes = (uint64_t)n * sizeof(float);
+        return NIB_OK;
+    }
+    w->n = n;
+    pack_bytes(&w->format, w->n, w->k, &w->bytes); /* the whole matrix did not overflow */
+    return NIB_OK;
+}
+
+/* Rows of the stacked matrices of experts, or elements of their biases: this part of each of n_group groups
+ * of `each`. Matrices are padded to whole panels with rows that repeat their first ones, as experts.c pads
+ * them.
+ */
+static nib_status keep_stacked(model *m, weight *w, range part, int64_t n_group, int64_t each,
+                               nib_error *err) {
     const int64_t padded = w->n_expert ? num_round_up(part.n, PACK_PANEL) : part.n;
     const size_t most = (size_t)w->n_piece + (size_t)(n_group * (1 + padded - part.n));
     weight_piece *pieces = arena_array(&m->mem, most, sizeof *pieces);
@@ -167,24 +202,26 @@ static nib_status keep_rows(model *m, weight *w, range part, int64_t n_group, in
     if (w->vector) {
         w->k = n_group * part.n;
         w->bytes = (uint64_t)w->k * sizeof(float);
-        w->times = w->times ? w->times + part.first : NULL;
         return NIB_OK;
     }
     w->n = n_group * padded;
-    w->expert_n = w->n_expert ? part.n : 0;
-    pack_bytes(&w->format, w->n, w->k, &w->bytes); /* the whole matrix did not overflow */
+    w->expert_n = part.n;
+    pack_bytes(&w->format, w->n, w->k, &w->bytes);
     return NIB_OK;
 }
 
-/* The outputs of a slot and what belongs to them; each: rows of a unit of `part`. */
-static nib_status keep_outputs(model *m, bound *b, slot_id slot, range part, int64_t n_unit, nib_error *err) {
+/* These parts of the outputs of a slot, which have n_unit units, and what belongs to them. */
+static nib_status keep_output_parts(model *m, bound *b, slot_id slot, const range *parts, int n_part,
+                                    int64_t n_unit, nib_error *err) {
     if (b->slot[slot].w < 0)
         return NIB_OK;
-    weight *w = &b->weights[b->slot[slot].w];
-    const int64_t each = (w->vector ? w->k : w->n) / n_unit;
-    const range rows = {part.first * each, part.n * each};
-    NIB_TRY(keep_rows(m, w, rows, 1, 0, err));
-    return b->slot[slot].b < 0 ? NIB_OK : keep_rows(m, &b->weights[b->slot[slot].b], rows, 1, 0, err);
+    NIB_TRY(keep_parts(m, &b->weights[b->slot[slot].w], parts, n_part, n_unit, err));
+    return b->slot[slot].b < 0 ? NIB_OK
+                               : keep_parts(m, &b->weights[b->slot[slot].b], parts, n_part, n_unit, err);
+}
+
+static nib_status keep_outputs(model *m, bound *b, slot_id slot, range part, int64_t n_unit, nib_error *err) {
+    return keep_output_parts(m, b, slot, &part, 1, n_unit, err);
 }
 
 /* The inputs of a slot. Only the first rank's sum has the bias. */
@@ -218,7 +255,7 @@ static nib_status cut_attention(model *m, int layer, bound *b, nib_error *err) {
     const bool latent = has(b, SLOT_LOW_KV);
     const int64_t n = shape->n_head, n_kv = latent ? n : shape->n_kv_head;
     range heads, kv_heads;
-    NIB_TRY(cut_heads(m, layer, b, &heads, &kv_heads, err));
+    NIB_TRY(cut_heads(m, layer, &b->weights[b->slot[SLOT_O].w], n, shape->n_kv_head, &heads, &kv_heads, err));
     for (size_t i = 0; i < NUM_COUNT(of_queries); i++)
         NIB_TRY(keep_outputs(m, b, of_queries[i], heads, n, err));
     for (size_t i = 0; i < NUM_COUNT(of_keys); i++)
@@ -230,6 +267,63 @@ static nib_status cut_attention(model *m, int layer, bound *b, nib_error *err) {
     NIB_TRY(keep_inputs(m, b, SLOT_O, heads, n, err));
     shape->n_head = heads.n;
     shape->n_kv_head = kv_heads.n;
+    return NIB_OK;
+}
+
+/* Channels of b, c and x, and of the convolution between their products. */
+static nib_status cut_channels(model *m, int layer, bound *b, nib_error *err) {
+    static const slot_id outputs[] = {SLOT_REC_B, SLOT_REC_Z, SLOT_REC_X, SLOT_REC_CONV};
+    layer_shape *shape = &m->cfg.shape[layer];
+    const int64_t n = shape->rec_inner;
+    range part;
+    NIB_TRY(cut_neurons(m, layer, b, SLOT_REC_OUT, n, &part, err));
+    for (size_t i = 0; i < NUM_COUNT(outputs); i++)
+        NIB_TRY(keep_outputs(m, b, outputs[i], part, n, err));
+    NIB_TRY(keep_inputs(m, b, SLOT_REC_OUT, part, n, err));
+    shape->rec_inner = part.n;
+    return NIB_OK;
+}
+
+/* Heads of a state, and the groups whose B and C, or q and k, they read. If a delta net is tiled, a share is
+ * whole runs of a head for each group, and then reads all groups, or a part of one run. */
+static nib_status cut_states(const model *m, int layer, const bound *b, range *heads, range *groups,
+                             nib_error *err) {
+    const layer_shape *shape = &m->cfg.shape[layer];
+    const weight *out = &b->weights[b->slot[SLOT_REC_OUT].w];
+    const int64_t n_group = shape->rec_group;
+    if (!mixer_is_tiled(m))
+        return cut_heads(m, layer, out, shape->rec_head, n_group, heads, groups, err);
+    NIB_TRY(cut_heads(m, layer, out, shape->rec_head, shape->rec_head / n_group, heads, groups, err));
+    *groups = (range){heads->first % n_group, NUM_MIN(heads->n, n_group)};
+    return NIB_OK;
+}
+
+static nib_status cut_recurrent(model *m, int layer, bound *b, nib_error *err) {
+    static const slot_id of_heads[] = {SLOT_REC_Z, SLOT_REC_DT, SLOT_REC_BETA,
+                                       SLOT_REC_A, SLOT_REC_D,  SLOT_REC_DT_BIAS};
+    layer_shape *shape = &m->cfg.shape[layer];
+    const int64_t n = shape->rec_head, n_group = shape->rec_group, d_state = m->cfg.hp.rec_state;
+    const int64_t each = n_group * d_state, width = shape->rec_inner + 2 * each;
+    const bool first = m->arch->mixer == MIXER_SSD; /* the values are before B and C */
+    range heads, groups;
+    NIB_TRY(cut_states(m, layer, b, &heads, &groups, err));
+    if (first && has(b, SLOT_REC_NORM) && (b->slot[SLOT_REC_NORM].whole_row || heads.n < n / n_group))
+        return refuse(layer, "a norm of all heads together", err);
+    const int64_t d_head = shape->rec_inner / n, at = first ? shape->rec_inner : 0;
+    const range values = {heads.first * d_head + (first ? 0 : 2 * each), heads.n * d_head};
+    const range b_or_q = {at + groups.first * d_state, groups.n * d_state};
+    const range c_or_k = {b_or_q.first + each, b_or_q.n};
+    const range parts[] = {first ? values : b_or_q, first ? b_or_q : c_or_k, first ? c_or_k : values};
+    NIB_TRY(keep_output_parts(m, b, SLOT_REC_X, parts, 3, width, err));
+    NIB_TRY(keep_output_parts(m, b, SLOT_REC_CONV, parts, 3, width, err));
+    for (size_t i = 0; i < NUM_COUNT(of_heads); i++)
+        NIB_TRY(keep_outputs(m, b, of_heads[i], heads, n, err));
+    if (has(b, SLOT_REC_NORM) && (b->slot[SLOT_REC_NORM].per_entry || first))
+        NIB_TRY(keep_outputs(m, b, SLOT_REC_NORM, heads, n, err));
+    NIB_TRY(keep_inputs(m, b, SLOT_REC_OUT, heads, n, err));
+    shape->rec_inner = heads.n * d_head;
+    shape->rec_head = heads.n;
+    shape->rec_group = groups.n;
     return NIB_OK;
 }
 
@@ -250,9 +344,9 @@ static nib_status keep_experts(model *m, bound *b, slot_id slot, range part, nib
         return NIB_OK;
     weight *w = &b->weights[b->slot[slot].w];
     const int64_t n_expert = w->n_expert, each = w->expert_n;
-    NIB_TRY(keep_rows(m, w, part, n_expert, num_round_up(each, PACK_PANEL), err));
+    NIB_TRY(keep_stacked(m, w, part, n_expert, num_round_up(each, PACK_PANEL), err));
     return b->slot[slot].b < 0 ? NIB_OK
-                               : keep_rows(m, &b->weights[b->slot[slot].b], part, n_expert, each, err);
+                               : keep_stacked(m, &b->weights[b->slot[slot].b], part, n_expert, each, err);
 }
 
 /* Every rank has a part of every expert, and the same router. */
@@ -274,8 +368,13 @@ static nib_status cut_mixture(model *m, int layer, bound *b, nib_error *err) {
 nib_status share_cut(model *m, int layer, bound *b, nib_error *err) {
     if (m->share.n <= 1)
         return NIB_OK;
+    const uint8_t kind = m->cfg.layer[layer];
     NIB_TRY(check(m, layer, b, err));
-    NIB_TRY(cut_attention(m, layer, b, err));
+    if (kind & LAYER_RECURRENT)
+        NIB_TRY(m->arch->mixer == MIXER_CONV ? cut_channels(m, layer, b, err)
+                                             : cut_recurrent(m, layer, b, err));
+    if (!(kind & LAYER_NO_ATTENTION))
+        NIB_TRY(cut_attention(m, layer, b, err));
     if (has(b, SLOT_DOWN))
         NIB_TRY(cut_dense(m, layer, b, err));
     return has(b, SLOT_ROUTER) ? cut_mixture(m, layer, b, err) : NIB_OK;
