@@ -155,11 +155,13 @@ static bool are_experts_together(const builder *b, int i) {
            is_same_format(&w[o[1].w].format, &w[o->w].format);
 }
 
-/* Whether ops i and i + 1 are a product of one column with floats, and a sum that its sigmoid weighs. */
+/* Whether ops i and i + 1 are a product of one column with floats, and a sum that its sigmoid weighs. All
+ * blocks of its launch read the product's whole input, so no output may be there. */
 static bool is_weighed(const builder *b, int i) {
     const op *o = &b->ops[i], *add = o + 1;
     if (i + 1 >= b->n_op || o->kind != OP_LINEAR || o->n != 1 || o->adds || o->b >= 0 || b->norm ||
-        b->any_format || add->kind != OP_ADD || add->in3 != o->out || is_read_later(b, i + 2, o->out))
+        b->any_format || add->kind != OP_ADD || add->in3 != o->out || add->out == o->in ||
+        is_read_later(b, i + 2, o->out))
         return false;
     const pack_format *f = &b->of->weights[o->w].format;
     return f->layout == PACK_ROWS && (f->type == TYPE_F32 || f->type == TYPE_F16 || f->type == TYPE_BF16);
@@ -169,7 +171,7 @@ static bool is_weighed(const builder *b, int i) {
 static nib_status take_weighed(const builder *b, int i, step *s) {
     s->kind = STEP_ADD;
     s->n = 2;
-    if (!is_residual(b, i + 1))
+    if (!is_residual(b, i + 1) || b->ops[i + 2].out == b->ops[i].in)
         return NIB_OK;
     s->tail = &b->ops[i + 2];
     s->n = 3;
