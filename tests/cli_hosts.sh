@@ -25,6 +25,7 @@ file "127.0.0.1 cpu,cpu"
 check "hosts and devices together" fails 2 "found both" --hosts "$tmp/hosts" --devices cpu
 check "ranks of one host over TCP" fails 0 "" --hosts "$tmp/hosts"
 file "127.0.0.1" "gpu1"
+check "shares of every layer on several hosts" fails 2 "devices of one host" --hosts "$tmp/hosts" --split-mode tensor
 check "a first host that others do not reach" fails 2 "as the others reach it" --hosts "$tmp/hosts"
 code=0
 echo secret | "$nibble" --rank tcp:1,1,127.0.0.1 2>"$tmp/err" || code=$?
