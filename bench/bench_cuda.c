@@ -1,11 +1,13 @@
 /* bench_cuda - one generated token after the other on a GPU: every kernel of a llama-shaped model in one
  * graph, with random weights made there, beside a kernel that only reads. bench_cuda [chain | products |
- * floats | rows | wide | batch] ...    (default: all) The weights of a model are larger than any cache;
- * products alone rotate through 2 GiB of matrices.
+ * floats | rows | wide | batch | roofs] ...    (default: all) The weights of a model are larger than any
+ * cache; products alone rotate through 2 GiB of matrices. `roofs` prints what bench/roofline.py --kernels
+ * draws.
  *
  * There are two yardsticks: one long read (share of reading), and for products alone a kernel that reads the
  * same matrices, one launch each, in the same graph with the same early starts (share of such reads). */
 #include "kernels/cuda_load.h"
+#include "kernels/kv_layout.h"
 #include "numbers/pack.h"
 
 #include <stdio.h>
@@ -101,7 +103,11 @@ typedef struct shape {
 } shape;
 static const shape shapes[] = {{"llama-3-8b", 32, 4096, 32, 8, 128, 14336, 128256},
                                {"llama-3.2-1b", 16, 2048, 32, 8, 64, 8192, 128256}};
-enum { CONTEXT = 4096, PAGES = CONTEXT / CUDA_PAGE };
+enum {
+    CONTEXT = 4096,
+    PAGES = CONTEXT / CUDA_PAGE,
+    EACH = PAGES + 1 /* entries of a sequence: that of the newest block's page, with codes, and its pages */
+};
 
 typedef struct layer {
     view q, k, v, o, gate, up, down;
@@ -116,12 +122,19 @@ typedef struct chain {
     float *x, *qkv, *a, *h, *logits, *norm, *rope;
     float *top_logits;
     int32_t *token, *position, *pages, *first_page;
+    void *recent[2]; /* the newest block of each sequence, with codes */
     void *linear_scratch, *attend_scratch, *sample_scratch;
     void *x_codes, *a_codes, *h_codes; /* the codes that launches leave for the next product */
+    void *held[24];                    /* all of these */
+    int n_held;
 } chain;
 
+static void *chain_new(chain *c, size_t bytes) {
+    return c->held[c->n_held++] = device_new(bytes);
+}
+
 static void chain_open(chain *c, const shape *s, const char *format, int64_t n_row) {
-    int32_t *pages = malloc((size_t)(n_row * PAGES) * sizeof *pages);
+    int32_t *pages = malloc((size_t)(n_row * EACH) * sizeof *pages);
     const int64_t nq = s->n_head * s->d_head, nk = s->n_kv * s->d_head;
     const size_t cache = (size_t)(n_row * CONTEXT * nk) * 2;
     uint64_t unread = 0;
@@ -143,35 +156,37 @@ static void chain_open(chain *c, const shape *s, const char *format, int64_t n_r
     }
     c->head = matrix_new(format, s->n_vocab, s->d_model, &c->bytes);
     c->embed = matrix_new(format, s->n_vocab, s->d_model, &unread);
-    c->x = device_new((size_t)(n_row * s->d_model) * 4);
-    c->qkv = device_new((size_t)(n_row * (nq + 2 * nk)) * 4);
-    c->a = device_new((size_t)(n_row * nq) * 4);
-    c->h = device_new((size_t)(n_row * s->d_ff) * 4);
-    c->logits = device_new((size_t)(n_row * s->n_vocab) * 4);
-    c->rope = device_new((size_t)(CONTEXT * s->d_head) * 4);
-    c->token = device_new((size_t)n_row * 4);
-    c->position = device_new((size_t)n_row * 4);
-    c->top_logits = device_new((size_t)n_row * 4);
-    c->pages = device_new((size_t)(n_row * PAGES) * 4);
-    c->first_page = device_new((size_t)n_row * 4);
+    c->x = chain_new(c, (size_t)(n_row * s->d_model) * 4);
+    c->qkv = chain_new(c, (size_t)(n_row * (nq + 2 * nk)) * 4);
+    c->a = chain_new(c, (size_t)(n_row * nq) * 4);
+    c->h = chain_new(c, (size_t)(n_row * s->d_ff) * 4);
+    c->logits = chain_new(c, (size_t)(n_row * s->n_vocab) * 4);
+    c->rope = chain_new(c, (size_t)(CONTEXT * s->d_head) * 4);
+    c->token = chain_new(c, (size_t)n_row * 4);
+    c->position = chain_new(c, (size_t)n_row * 4);
+    c->top_logits = chain_new(c, (size_t)n_row * 4);
+    c->pages = chain_new(c, (size_t)(n_row * EACH) * 4);
+    c->first_page = chain_new(c, (size_t)n_row * 4);
     const size_t bytes = cuda->linear_scratch(n_row, s->d_ff, false),
                  more = cuda->wide_scratch(n_row, s->d_ff);
-    c->linear_scratch = device_new(bytes > more ? bytes : more);
-    c->attend_scratch = device_new(cuda->attend_scratch(n_row, s->n_head, s->d_head));
-    c->sample_scratch = device_new(cuda->sample_scratch(n_row));
-    c->a_codes = device_new(cuda->codes_bytes(nq));
-    c->x_codes = device_new(cuda->codes_bytes(s->d_model));
-    c->h_codes = device_new(cuda->codes_bytes(s->d_ff));
-    c->norm = device_new((size_t)s->d_model * 4);
+    c->linear_scratch = chain_new(c, bytes > more ? bytes : more);
+    c->attend_scratch = chain_new(c, cuda->attend_scratch(n_row, s->n_head, s->d_head));
+    c->sample_scratch = chain_new(c, cuda->sample_scratch(n_row));
+    c->a_codes = chain_new(c, cuda->codes_bytes(nq));
+    c->x_codes = chain_new(c, cuda->codes_bytes(s->d_model));
+    c->h_codes = chain_new(c, cuda->codes_bytes(s->d_ff));
+    for (int i = 0; i < 2; i++)
+        c->recent[i] = chain_new(c, (size_t)(n_row * nk * CUDA_PAGE) * 2);
+    c->norm = chain_new(c, (size_t)s->d_model * 4);
     float *ones = malloc((size_t)s->d_model * 4);
     for (int64_t i = 0; i < s->d_model; i++)
         ones[i] = 1;
-    for (int64_t i = 0; i < n_row * PAGES; i++)
-        pages[i] = (int32_t)i;
+    for (int64_t i = 0; i < n_row * EACH; i++)
+        pages[i] = (int32_t)(i % EACH ? i - i / EACH - 1 : i / EACH);
     OK(cuda->to_device(c->norm, ones, (size_t)s->d_model * 4, stream));
-    OK(cuda->to_device(c->pages, pages, (size_t)(n_row * PAGES) * 4, stream));
+    OK(cuda->to_device(c->pages, pages, (size_t)(n_row * EACH) * 4, stream));
     for (int64_t i = 0; i < n_row; i++)
-        pages[i] = (int32_t)(i * PAGES);
+        pages[i] = (int32_t)(i * EACH + 1);
     OK(cuda->to_device(c->first_page, pages, (size_t)n_row * 4, stream));
     OK(cuda->stream_sync(stream));
     free(ones);
@@ -186,28 +201,10 @@ static void chain_close(chain *c) {
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             OK(cuda->release((void *)(uintptr_t)all[i]));
     }
-    const void *all[] = {c->head.data,
-                         c->embed.data,
-                         c->x,
-                         c->qkv,
-                         c->a,
-                         c->h,
-                         c->logits,
-                         c->norm,
-                         c->rope,
-                         c->token,
-                         c->top_logits,
-                         c->position,
-                         c->pages,
-                         c->linear_scratch,
-                         c->attend_scratch,
-                         c->sample_scratch,
-                         c->x_codes,
-                         c->a_codes,
-                         c->h_codes,
-                         c->first_page};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        OK(cuda->release((void *)(uintptr_t)all[i]));
+    OK(cuda->release((void *)(uintptr_t)c->head.data));
+    OK(cuda->release((void *)(uintptr_t)c->embed.data));
+    for (int i = 0; i < c->n_held; i++)
+        OK(cuda->release(c->held[i]));
 }
 
 static void chain_positions(const chain *c, int32_t position, int64_t n_row) {
@@ -361,7 +358,8 @@ static void record_token(const chain *c, int what, int64_t n_row) {
         record_sample(c, n_row);
 }
 
-static void time_chain(const chain *c, const char *format, int what, int32_t position, int64_t n_row) {
+/* Returns the seconds of a token. */
+static double time_chain(const chain *c, const char *format, int what, int32_t position, int64_t n_row) {
     chain_positions(c, position, n_row);
     OK(cuda->graph_begin(stream));
     record_token(c, what, n_row);
@@ -378,6 +376,7 @@ static void time_chain(const chain *c, const char *format, int what, int32_t pos
         c->s.name, format, name, (int)n_row, (int)position, t * 1e6, (double)n_row / t,
         (double)c->bytes / t / 1e9, (double)c->bytes / t / read_rate);
     OK(cuda->graph_free(g));
+    return t;
 }
 
 static void chains(void) {
@@ -550,7 +549,8 @@ static view floats_new(const char *format, int64_t n, int64_t k, uint64_t *bytes
     return w;
 }
 
-static void time_wide(const char *format, int64_t n, int64_t k, int64_t n_row) {
+/* Returns seconds. */
+static double time_wide(const char *format, int64_t n, int64_t k, int64_t n_row) {
     static turns m;
     m.bytes = 0;
     m.count = 0;
@@ -579,6 +579,7 @@ static void time_wide(const char *format, int64_t n, int64_t k, int64_t n_row) {
     OK(cuda->release(y));
     OK(cuda->release(scratch));
     free(host);
+    return t;
 }
 
 static void many_rows(void) {
@@ -615,12 +616,65 @@ static void batches(void) {
     free(c);
 }
 
+/* ---- rooflines ---- */
+
+/* Size: outputs of a product, the position of attention. */
+static void print_roof(const char *name, int64_t size, int64_t n_row, double flop, double bytes, double t) {
+    printf("roof\t%s\t%d\t%d\t%.0f\t%.0f\t%.2f\n", name, (int)size, (int)n_row, flop, bytes, t * 1e6);
+}
+
+/* A product by the kernel for so many rows. Bytes: weights, inputs and outputs, once each. */
+static void product_roof(const char *format, int64_t n, int64_t k, int64_t n_row) {
+    const bool packed = format[0] == 'u';
+    pack_format f;
+    uint64_t bytes = (uint64_t)(n * k) * 2;
+    if (packed && (!pack_from_name(format, k, &f) || !pack_bytes(&f, n, k, &bytes)))
+        ok(1, format);
+    const double t = n_row > CUDA_MAX_ROWS ? time_wide(format, n, k, n_row)
+                                           : time_product(format, n, k, n_row, packed && cuda->has_batch());
+    print_roof(format, n, n_row, 2.0 * (double)(n * k * n_row),
+               (double)bytes + 4.0 * (double)(n_row * (n + k)), t);
+}
+
+/* Attention of one new row of each sequence in the layers of 8b. Bytes: keys and values, and their scales. */
+static void attention_roofs(chain *c, const char *name, type_id type, int code_bits) {
+    const shape *s = &c->s;
+    const int64_t page = s->n_kv * kv_head_bytes(type, s->d_head);
+    for (int64_t l = 0; l < s->n_layer; l++) { /* the newest blocks are few, so layers may share them */
+        cuda_kv *kv = &c->layers[l].kv;
+        *kv = (cuda_kv){kv->k, kv->v, s->n_kv, s->d_head, page / 2, c->recent[0], c->recent[1], code_bits};
+    }
+    for (int32_t at = 1024; at < CONTEXT; at += 3008)
+        for (int64_t n_row = 16; n_row <= CUDA_MAX_ROWS; n_row *= 4) {
+            const double t = time_chain(c, name, ATTENTION, at, n_row) / (double)s->n_layer;
+            const double n = (double)(n_row * at), flop = 4 * (double)(s->n_head * s->d_head) * n;
+            print_roof(name, at, n_row, flop, n * 2 * (double)page / CUDA_PAGE, t);
+        }
+}
+
+static void roofs(void) {
+    static const int64_t sizes[][2] = {{14336, 4096}, {4096, 14336}, {6144, 4096}};
+    print_roof("read", 0, 0, 0, read_rate, 1);
+    for (int64_t n_row = 16; n_row <= 256; n_row *= 4)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            product_roof("u4g128", sizes[i][0], sizes[i][1], n_row);
+            product_roof("f16", sizes[i][0], sizes[i][1], n_row);
+        }
+    chain *c = malloc(sizeof *c);
+    chain_open(c, &shapes[0], "u4g128", CUDA_MAX_ROWS);
+    attention_roofs(c, "attention f16", TYPE_F16, 0);
+    attention_roofs(c, "attention kv8", TYPE_KV8, 8);
+    attention_roofs(c, "attention kv4", TYPE_KV4, 4);
+    chain_close(c);
+    free(c);
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {{"products", products}, {"floats", floats}, {"rows", rows},
-                 {"wide", many_rows},    {"batch", batches}, {"chain", chains}};
+    } parts[] = {{"products", products}, {"floats", floats}, {"rows", rows},  {"wide", many_rows},
+                 {"batch", batches},     {"chain", chains},  {"roofs", roofs}};
     cuda_device_info info;
     nib_error err;
     if (cuda_load(&cuda, &err) != NIB_OK) {
