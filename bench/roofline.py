@@ -18,13 +18,13 @@ import json
 import math
 
 W, H, LEFT, TOP, GAP, RIGHT, COLUMNS = 480, 240, 46, 30, 54, 12, 2
-X, Y = (-0.5, 3.5), (-3.0, 3.2)  # powers of ten: operations a byte, TFLOP/s
+X, Y = [-0.5, 3.5], [-3.0, 3.2]  # powers of ten: operations a byte, TFLOP/s
 STYLE = ("<style>text{font:12px sans-serif;fill:#222}.title{font-weight:bold}.paper{fill:#fff}.grid{stroke:#ddd}"
          ".roof{fill:none;stroke:#444;stroke-width:2}@media(prefers-color-scheme:dark){text{fill:#d8dee6}"
          ".paper{fill:#0d1117}.grid{stroke:#2b323b}.roof{stroke:#aab2bd}}</style>"
          '<rect width="100%" height="100%" class="paper"/>')
 LAUNCH_ROWS = 64  # rows of a launch of attention
-COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#888"]
+COLORS = ["#2f8fd8", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#888"]
 
 
 def px(flop_byte):
@@ -106,7 +106,7 @@ def kernel_panel(out, x, y, name, rate, rows, top, colors):
         color = colors.setdefault(kind, COLORS[len(colors) % len(COLORS)])
         at = (px(flop / moved), py(flop / seconds * 1e-12))
         share = flop / seconds / min(top * 1e12, flop / moved * rate * 1e9)
-        out.append(f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="6" fill="{color}" fill-opacity=".55" stroke="{color}">'
+        out.append(f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="6" fill="{color}" fill-opacity=".75" stroke="{color}">'
                    f"<title>{kind}, {size}: {share:.2f} of the roof</title></circle>")
         print(f"| {n_row} | {kind} | {size:,} | {seconds * 1e6:.1f} | {moved / seconds * 1e-9:,.0f} | "
               f"{flop / seconds * 1e-12:.3g} | {share:.2f} |")
@@ -135,6 +135,8 @@ def main():
     if args.kernels:
         print("| rows | kernel | outputs, position | µs | GB/s | TFLOP/s | of the roof |\n|---|---|---|---|---|---|---|")
         panels += [(kernel_panel, *what) for what in kernel_panels(args.kernels)]
+        if not args.runs:
+            X[:], Y[:] = (0.2, 3.2), (0.2, 3.2)
     if not panels:
         p.error("nothing to draw: NAME=FILE or --kernels FILE")
     out, colors = [], {}
