@@ -9,9 +9,11 @@
  *     lift16  float [k_pad / 16] lift of each half of a group
  *     minus16 int32 [k_pad / 16] minus of each half of a group
  *
- * scale = max |x| over the group / max_act(format), or / 127 in the first n8 blocks of 128, and code = x /
- * scale rounded to nearest even. Codes are bytes with 4 bits too. A group whose max |x| is below ACT8_TINY
- * counts as zeros, because its reciprocal would overflow. A group with a NaN or an infinity has scale NaN. */
+ * With 8 bits, and in the first n8 blocks of 128, scale = max |x| over the group / 127. With 4 bits the value
+ * of max |x| becomes -8, the code that has no opposite: scale = -max / 8 if it is positive, max / 8 if it is
+ * negative or if both signs reach max. code = x / scale rounded to nearest even, at most the largest code
+ * (max_act). Codes are bytes with 4 bits too. A group whose max |x| is below ACT8_TINY counts as zeros,
+ * because its reciprocal would overflow. A group with a NaN or an infinity has scale NaN. */
 #ifndef NIB_KERNELS_ACT8_H
 #define NIB_KERNELS_ACT8_H
 
@@ -38,6 +40,10 @@ static inline int max_act(act_format f) {
 /* The largest code of channel `at`. */
 static inline float max_act_at(act_format f, int64_t at) {
     return (float)(at < f.n8 * ACT_BLOCK ? 127 : max_act(f));
+}
+/* max |x| / scale in a group whose codes are `top` at most. negative: the value -max |x| is in the group. */
+static inline float act_steps(float top, bool negative) {
+    return top > 7 ? top : negative ? 8.0f : -8.0f;
 }
 /* Elements of a group. The last group counts in full, also where the row ends inside it. */
 static inline int64_t act_group(act_format f, int64_t k) {

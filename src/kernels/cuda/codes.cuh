@@ -29,6 +29,21 @@ __device__ __forceinline__ float2 group_scales(uint32_t max_bits, float top) {
 __device__ __forceinline__ float code_float(float v, float inverse) {
     return __fadd_rn(__fmul_rn(v, inverse), CODE_MAGIC);
 }
+/* The same with codes up to top, 7 or 127 (act8.h). */
+__device__ __forceinline__ float code_upto(float v, float inverse, float top) {
+    const float code = code_float(v, inverse);
+    return top < 8.0f ? fminf(code, CODE_MAGIC + 7.0f) : code;
+}
+/* What the largest magnitude of a group is found by: the bits of |v|. top 7: with the sign below them, so
+ * that of equal magnitudes the negative one is larger. */
+__device__ __forceinline__ uint32_t sized_bits(float v, float top) {
+    const uint32_t bits = __float_as_uint(v);
+    return top < 8.0f ? __funnelshift_l(bits, bits, 1) : bits & 0x7fffffffu;
+}
+/* group_scales from the group's most of sized_bits. */
+__device__ __forceinline__ float2 scales_by(uint32_t most, float top) {
+    return top < 8.0f ? group_scales(most >> 1, most & 1 ? 8.0f : -8.0f) : group_scales(most, top);
+}
 
 /* The index of a row's quad of codes, in dwords. Quads t and t + 4 of each 32 of K are adjacent, because lane
  * t of the matrix instruction reads both. */

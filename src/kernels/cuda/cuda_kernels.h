@@ -84,7 +84,7 @@ typedef struct cuda_linear {
     bool centred;         /* the input is LayerNorm(x) * norm + shift instead; `wide` and `batch` of packed
                              matrices only, k at most CUDA_MAX_CENTRED; `mixed` */
     const float *shift;   /* [k], 16-byte aligned; NULL: zeros */
-    int act_bits;         /* bits of the activations: 8 (or 0), or 4, with codes -7..7 */
+    int act_bits;         /* bits of the activations: 8 (or 0), or 4, with codes -8..7 (act8.h) */
     int n8;               /* `mixed`: blocks of 128 channels, the first ones, whose activations have 8 bits */
     bool two;             /* 16-bit activations: a second row of 8 bits has the residual of the first */
     bool gated;           /* n_w = 2: y[0] = act(x . w[0]^T) * (x . w[1]^T) */

@@ -27,23 +27,23 @@ __device__ __forceinline__ void eight_weigh(const row_job &j, int at, float v[8]
     for (int i = 0; i < 8; i++)
         v[i] = __fmul_rn(v[i], w[i]);
 }
-/* The bits of the largest magnitude. Bits compare like magnitudes, and NaN is the largest. */
-__device__ __forceinline__ uint32_t max_eight(const float v[8]) {
+/* The most of sized_bits over eight values. */
+__device__ __forceinline__ uint32_t max_eight(const float v[8], float top) {
     uint32_t m = 0;
 #pragma unroll
     for (int i = 0; i < 8; i++)
-        m = max(m, __float_as_uint(v[i]) & 0x7fffffffu);
+        m = max(m, sized_bits(v[i], top));
     return m;
 }
-/* Quantizes eight values by the largest magnitude of their group. Codes are in the lowest bytes; v becomes
- * their residuals. */
+/* Quantizes eight values by the max_eight of their group. Codes are in the lowest bytes; v becomes their
+ * residuals. */
 __device__ __forceinline__ uint2 eight_encode(uint32_t max_bits, float top, float v[8], float *scale) {
-    const float2 scales = group_scales(max_bits, top);
+    const float2 scales = scales_by(max_bits, top);
     uint32_t u[8];
     *scale = scales.x;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        const float code = code_float(v[i], scales.y);
+        const float code = code_upto(v[i], scales.y, top);
         u[i] = __float_as_uint(code);
         v[i] = __fsub_rn(v[i], __fmul_rn(*scale, __fsub_rn(code, CODE_MAGIC)));
     }
@@ -65,7 +65,7 @@ __device__ __noinline__ static void max_row(row_job j, bool two, uint32_t *share
             eight_weigh(j, at, v);
             if (pass)
                 eight_encode(max_bits[0], j.top, v, &scale);
-            m = max(m, max_eight(v));
+            m = max(m, max_eight(v, j.top));
         }
         m = max_lanes(m, 16);
         m = max(m, __shfl_xor_sync(~0u, m, 16));
@@ -136,7 +136,7 @@ __device__ __noinline__ void quantize_row(row_job j, Store store, row_sums *sums
 #pragma unroll
             for (int row = 0; row < (TWO ? 2 : 1); row++) {
                 subgroup_meta m;
-                const uint32_t max_bits = j.act_group ? max_lanes(max_eight(v), lanes) : whole[row];
+                const uint32_t max_bits = j.act_group ? max_lanes(max_eight(v, j.top), lanes) : whole[row];
                 const uint2 codes = eight_encode(max_bits, j.top, v, &m.scale);
                 m.sum = __dp4a((int)codes.y, 0x01010101, __dp4a((int)codes.x, 0x01010101, 0));
 #pragma unroll

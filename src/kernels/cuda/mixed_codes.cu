@@ -128,10 +128,10 @@ __device__ __forceinline__ void floats_put(const mixed_floats &f, mixed_floats *
     }
 }
 
-__device__ __forceinline__ uint32_t four_codes(float4 v, float inverse) {
+__device__ __forceinline__ uint32_t four_codes(float4 v, float inverse, float top) {
     const uint32_t u[4] = {
-        __float_as_uint(code_float(v.x, inverse)), __float_as_uint(code_float(v.y, inverse)),
-        __float_as_uint(code_float(v.z, inverse)), __float_as_uint(code_float(v.w, inverse))};
+        __float_as_uint(code_upto(v.x, inverse, top)), __float_as_uint(code_upto(v.y, inverse, top)),
+        __float_as_uint(code_upto(v.z, inverse, top)), __float_as_uint(code_upto(v.w, inverse, top))};
     return __byte_perm(__byte_perm(u[0], u[1], 0x0040), __byte_perm(u[2], u[3], 0x0040), 0x5410);
 }
 
@@ -161,14 +161,15 @@ __global__ void __launch_bounds__(256) mixed_quantize(const __grid_constant__ mi
     const int tile = lane / 16, half = lane / 8 % 2, second = lane / 4 % 2, reader = 4 * g + lane % 4;
     for (int b = 0; b < n_block; b++) {
         const bool eight = b < j.n8;
+        const float top = eight ? 127.0f : 7.0f;
         const int i = b * MIXED_BLOCK + 4 * lane;
         const float4 v = four_kept(f, i, four_normed(j, x, i, by));
-        const uint32_t max_bits =
-            max(max(__float_as_uint(v.x) & 0x7fffffffu, __float_as_uint(v.y) & 0x7fffffffu),
-                max(__float_as_uint(v.z) & 0x7fffffffu, __float_as_uint(v.w) & 0x7fffffffu));
-        const uint32_t some = max_lanes(max_bits, each), other = __shfl_xor_sync(~0u, some, 16);
-        const float2 scale = group_scales(each == 32 ? max(some, other) : some, eight ? 127.0f : 7.0f);
-        const uint32_t own = four_codes(v, scale.y), upper = __shfl_xor_sync(~0u, own, each == 8 ? 4 : 8);
+        const uint32_t most = max(max(sized_bits(v.x, top), sized_bits(v.y, top)),
+                                  max(sized_bits(v.z, top), sized_bits(v.w, top)));
+        const uint32_t some = max_lanes(most, each), other = __shfl_xor_sync(~0u, some, 16);
+        const float2 scale = scales_by(each == 32 ? max(some, other) : some, top);
+        const uint32_t own = four_codes(v, scale.y, top),
+                       upper = __shfl_xor_sync(~0u, own, each == 8 ? 4 : 8);
         if (lane % each == 0)
             scales[(b * groups + lane / each) * 8] = scale.x;
         if (eight)

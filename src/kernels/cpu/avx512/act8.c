@@ -18,25 +18,29 @@ static inline __m512 load_part(const float *x, int64_t n) {
 static void quantize_long(const float *x, int64_t n, int64_t size, float top, char *row, const act8_layout *l,
                           int64_t at, int64_t group) {
     const __m512 limit = _mm512_set1_ps(FLT_MAX);
-    __m512 max = _mm512_setzero_ps();
+    __m512 max = _mm512_setzero_ps(), min = _mm512_setzero_ps();
     __m512i sum = _mm512_setzero_si512();
     __mmask16 bad = 0;
     for (int64_t i = 0; i < n; i += 16) {
-        const __m512 v = _mm512_abs_ps(load_part(x + i, n - i));
-        bad |= _mm512_cmp_ps_mask(v, limit, _CMP_NLE_UQ);
-        max = _mm512_max_ps(max, v);
+        const __m512 v = load_part(x + i, n - i), magnitude = _mm512_abs_ps(v);
+        bad |= _mm512_cmp_ps_mask(magnitude, limit, _CMP_NLE_UQ);
+        max = _mm512_max_ps(max, magnitude);
+        min = _mm512_min_ps(min, v);
     }
     const float largest = _mm512_reduce_max_ps(max);
     const bool used = !bad && largest >= ACT8_TINY;
-    const __m512 inverse = _mm512_set1_ps(used ? top / largest : 0.0f);
+    const float steps = act_steps(top, -_mm512_reduce_min_ps(min) == largest);
+    const __m512 inverse = _mm512_set1_ps(used ? steps / largest : 0.0f);
+    const __m512i last = _mm512_set1_epi32((int)top);
     for (int64_t i = 0; i < size; i += 16) {
         __m512i code = _mm512_setzero_si512();
         if (!bad && i < n)
-            code = _mm512_cvtps_epi32(_mm512_mul_ps(load_part(x + i, n - i), inverse));
+            code =
+                _mm512_min_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(load_part(x + i, n - i), inverse)), last);
         sum = _mm512_add_epi32(sum, code);
         _mm_storeu_si128((void *)(row + at + i), _mm512_cvtepi32_epi8(code));
     }
-    act_put(row, l, group, bad ? NAN : used ? largest / top : 0.0f, _mm512_reduce_add_epi32(sum));
+    act_put(row, l, group, bad ? NAN : used ? largest / steps : 0.0f, _mm512_reduce_add_epi32(sum));
 }
 
 void avx512_act_quantize(act_format f, const float *x, int64_t k, void *out) {

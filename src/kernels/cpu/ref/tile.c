@@ -24,19 +24,20 @@ static void quantize_group(act_format f, const float *x, int64_t n, int64_t size
                            const act8_layout *l, int64_t group) {
     int8_t *codes = (int8_t *)row + group * act_group(f, l->scale);
     const float top = max_act_at(f, group * act_group(f, l->scale));
-    float max = 0, scale = 0;
+    float max = 0, min = 0, scale = 0;
     int32_t sum[2] = {0, 0};
     bool finite = true;
     for (int64_t i = 0; i < n; i++) {
         finite = finite && isfinite(x[i]);
         max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+        min = x[i] < min ? x[i] : min;
     }
     memset(codes, 0, (size_t)size);
     if (finite && max >= ACT8_TINY) {
-        const float inverse = top / max;
-        scale = max / top;
+        const float steps = act_steps(top, -min == max), inverse = steps / max;
+        scale = max / steps;
         for (int64_t i = 0; i < n; i++) {
-            codes[i] = (int8_t)rintf(x[i] * inverse);
+            codes[i] = (int8_t)fminf(rintf(x[i] * inverse), top);
             sum[i >= ACT8_SUM] += codes[i];
         }
     }
