@@ -56,7 +56,7 @@ static size_t guess_attend(int64_t n_row, int64_t n_head, int64_t d_head) {
     enum { COUNTERS = 1 << 16 };
     const int64_t heads = n_head * (d_head + 2) * (int64_t)sizeof(float);
     const int64_t shared = NUM_MIN(n_row, (int64_t)CUDA_SHARED_ROWS) * CUDA_SHARED_SPLIT * heads;
-    const int64_t other = n_row * CUDA_MAX_SPLIT * heads;
+    const int64_t other = n_row * cuda_attend_split(d_head) * heads;
     return COUNTERS + (size_t)(d_head > 256 ? shared : NUM_MAX(shared, other));
 }
 

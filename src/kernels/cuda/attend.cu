@@ -69,8 +69,7 @@ __device__ __forceinline__ void queries_take(const attend_work<D> &w, bool has_n
         table[n] = 32 * n + lane < n_turn ? pair_table(a, w.row, w.range.position, 32 * n + lane) : still;
 #pragma unroll
     for (int m = 0; m < KEYS; m++)
-        key_table[m] =
-            has_new && mine(m) < n_turn ? pair_table(a, w.row, w.range.position, mine(m)) : still;
+        key_table[m] = has_new && mine(m) < n_turn ? pair_table(a, w.row, w.range.position, mine(m)) : still;
     if (!*waited)
         launch_wait();
     *waited = true;
@@ -85,8 +84,8 @@ __device__ __forceinline__ void queries_take(const attend_work<D> &w, bool has_n
             pair[e][n] = h < w.n_here && 32 * n + lane < half ? make_float2(x[at.x], x[at.y]) : none;
         }
     }
-    const float *const x = a.k + w.row * a.ldk + (int64_t)w.kv_head * d,
-                *const v = a.v + w.row * a.ldv + (int64_t)w.kv_head * d;
+    const float *const x = a.k + w.row * a.ldk + (int64_t)w.kv_head * d, *const v = a.v + w.row * a.ldv +
+                                                                                    (int64_t)w.kv_head * d;
 #pragma unroll
     for (int m = 0; m < KEYS; m++) {
         const int2 from = pair_elements(a, mine(m));
@@ -148,8 +147,8 @@ template <int D, int BITS> __device__ __forceinline__ void fresh_store(const att
     pack_values(BITS, d, v, d, (uint8_t *)page_at(a, a.kv.v, BITS, w.range.pages, page, w.kv_head));
 }
 
-/* Writes a warp's sums as floats to out_of [warp][heads of a block][D], and its maximum and sum of weights, to
- * the shared memory of the block that joins the head. */
+/* Writes a warp's sums as floats to out_of [warp][heads of a block][D], and its maximum and sum of weights,
+ * to the shared memory of the block that joins the head. */
 template <int D>
 __device__ __forceinline__ void sums_write(const attend_work<D> &w, int warp, const warp_sums<D> &s,
                                            float *out_of) {
@@ -210,48 +209,62 @@ template <int D> __device__ __forceinline__ void warps_weigh(const attend_work<D
     shared.inverse[h] = inverse_of(of, h, max_score, sum);
 }
 
-/* Joins the parts that the blocks left of a row's heads; the last block calls it. A warp has 32 channels of a
- * head, and its lane p computes the weight of part p. It loads AHEAD of its heads' channels together. */
-template <int D> __device__ __forceinline__ void parts_join(const attend_work<D> &w) {
-    enum { AHEAD = D > 128 ? 4 : 1 };
+/* Joins the parts that the blocks left of a row's heads; the last block calls it. Lane p of a warp computes
+ * the weight of part p of a head. A thread then loads AT_ONCE parts of EACH channels together. The code is
+ * short, because it runs once in a launch, from instructions that no cache holds. weights:
+ * [HEADS][CUDA_MAX_SPLIT]. */
+template <int D> __device__ __forceinline__ void parts_join(const attend_work<D> &w, float *weights) {
+    enum { EACH = 4, AT_ONCE = 16 };
     const attend_job &j = w.j;
-    const int d = (int)j.a.kv.d_head, lane = threadIdx.x % 32, n_span = w.range.n_span;
-    const int64_t part_size = d + 2;
-    const int n_piece = (d + 31) / 32, n = w.n_here * n_piece, n_warp = (int)blockDim.x / 32;
-    for (int first = threadIdx.x / 32; first < n; first += AHEAD * n_warp) {
-        float out[AHEAD][CUDA_MAX_SPLIT], mine[AHEAD], sum[AHEAD];
+    const int d = (int)j.a.kv.d_head, lane = threadIdx.x % 32, n_span = w.range.n_span, n = w.n_here * d,
+              part_size = d + 2, head_size = j.n_span * part_size;
+    const float *const parts = j.parts + ((int64_t)w.row * j.a.n_head + w.head0) * head_size;
+    for (int h = threadIdx.x / 32; h < w.n_here; h += (int)blockDim.x / 32) {
+        const float *const mine = parts + h * head_size + lane * part_size;
+        const float score = lane < n_span ? __ldcg(mine) : -INFINITY;
+        float sum = lane < n_span ? __ldcg(mine + 1) : 0.0f, max_score = score;
+#pragma unroll 1
+        for (int o = 1; o < 32; o *= 2)
+            max_score = fmaxf(max_score, __shfl_xor_sync(~0u, max_score, o));
+        const float weight = score == -INFINITY ? 0.0f : exp2f(score - max_score);
+        sum = __fmul_rn(sum, weight);
+#pragma unroll 1
+        for (int o = 1; o < 32; o *= 2)
+            sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, o));
+        weights[h * CUDA_MAX_SPLIT + lane] = weight;
+        if (lane == 0)
+            w.shared.inverse[h] = inverse_of(w, h, max_score, sum);
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int first = threadIdx.x; first < n; first += EACH * (int)blockDim.x) {
+        const float *from[EACH], *by[EACH];
+        float total[EACH] = {};
 #pragma unroll
-        for (int m = 0; m < AHEAD; m++) {
-            const int i = min(first + m * n_warp, n - 1), c = i % n_piece * 32 + lane;
-            const float *part =
-                j.parts +
-                ((int64_t)w.row * j.a.n_head + w.head0 + i / n_piece) * j.n_span * part_size;
+        for (int m = 0; m < EACH; m++) {
+            const int i = min(first + m * (int)blockDim.x, n - 1), h = i / d;
+            from[m] = parts + h * head_size + 2 + (i - h * d);
+            by[m] = weights + h * CUDA_MAX_SPLIT;
+        }
+#pragma unroll 1
+        for (int p0 = 0; p0 < n_span; p0 += AT_ONCE) {
+            float part[AT_ONCE][EACH];
 #pragma unroll
-            for (int p = 0; p < CUDA_MAX_SPLIT; p++)
-                out[m][p] = p < n_span && c < d ? __ldcg(part + p * part_size + 2 + c) : 0.0f;
-            mine[m] = lane < n_span ? __ldcg(part + lane * part_size) : -INFINITY;
-            sum[m] = lane < n_span ? __ldcg(part + lane * part_size + 1) : 0.0f;
+            for (int p = 0; p < AT_ONCE; p++)
+#pragma unroll
+                for (int m = 0; m < EACH; m++) /* a part that is not there has no weight */
+                    part[p][m] = __ldcg(from[m] + min(p0 + p, n_span - 1) * part_size);
+#pragma unroll
+            for (int p = 0; p < AT_ONCE; p++)
+#pragma unroll
+                for (int m = 0; m < EACH; m++)
+                    total[m] = __fmaf_rn(part[p][m], by[m][p0 + p], total[m]);
         }
 #pragma unroll
-        for (int m = 0; m < AHEAD; m++) {
-            const int i = first + m * n_warp, h = i / n_piece, c = i % n_piece * 32 + lane;
-            if (i >= n)
-                break;
-            float max_score = mine[m], total = 0.0f;
-#pragma unroll
-            for (int o = 1; o < 32; o *= 2)
-                max_score = fmaxf(max_score, __shfl_xor_sync(~0u, max_score, o));
-            const float weight = mine[m] == -INFINITY ? 0.0f : exp2f(mine[m] - max_score);
-            sum[m] = __fmul_rn(sum[m], weight);
-#pragma unroll
-            for (int o = 1; o < 32; o *= 2)
-                sum[m] = __fadd_rn(sum[m], __shfl_xor_sync(~0u, sum[m], o));
-            const float inverse = inverse_of(w, h, max_score, sum[m]);
-#pragma unroll
-            for (int p = 0; p < CUDA_MAX_SPLIT; p++)
-                total = __fmaf_rn(out[m][p], __shfl_sync(~0u, weight, p), total);
-            if (c < d)
-                out_put(j, w.row, (w.head0 + h) * d + c, __fmul_rn(total, inverse));
+        for (int m = 0; m < EACH; m++) {
+            const int i = first + m * (int)blockDim.x;
+            if (i < n)
+                out_put(j, w.row, w.head0 * d + i, __fmul_rn(total[m], w.shared.inverse[i / d]));
         }
     }
 }
@@ -273,7 +286,7 @@ template <int D> __device__ __forceinline__ bool is_last(const attend_work<D> &w
 
 /* Joins the sums of the warps and writes them to the result, or to the block's part. */
 template <int D>
-__device__ __forceinline__ void warps_join(const attend_work<D> &w, int span, int y, const float *out_of) {
+__device__ __forceinline__ void warps_join(const attend_work<D> &w, int span, int y, float *out_of) {
     const attend_job &j = w.j;
     const int d = (int)j.a.kv.d_head, n_span = w.range.n_span;
     const int64_t part_size = d + 2;
@@ -297,7 +310,7 @@ __device__ __forceinline__ void warps_join(const attend_work<D> &w, int span, in
         }
     }
     if (n_span > 1 && is_last(w, y))
-        parts_join(w);
+        parts_join(w, out_of); /* all threads have read the sums of the warps */
 }
 
 /* The pieces in halves of a block's span: of all its pages, or of the newest one if the cache has codes. */
@@ -327,20 +340,20 @@ __device__ __forceinline__ void halves_sum(const attend_work<D> &w, const half_p
     }
 }
 
-/* The same from a ring in shared memory. */
+/* The same through shared memory. */
 template <int D>
 __device__ __forceinline__ void halves_sum(const attend_work<D> &w, const half_pieces &pieces, int v,
-                                           half_ring<D> *ring, warp_sums<D> *s) {
+                                           half_copies<D> *copies, warp_sums<D> *s) {
     for (int i = v; i < pieces.n; i += WARPS) {
         const int base = pieces.at(i);
         float x[2][2];
-        half_stage<D> *const stage = ring->take(w, false, base);
-        keys_score(w, base, *stage, s, x);
-        ring->put(w, false, pieces.at(ring->next), ring->next < pieces.n);
-        ring->take(w, true, base);
-        values_sum(w, *stage, x, s);
-        ring->put(w, true, pieces.at(ring->next), ring->next < pieces.n);
-        ring->turn(pieces.n);
+        copies->take(w, false, base);
+        keys_score(w, base, *copies->stage, s, x);
+        copies->put(w, false);
+        copies->take(w, true, base);
+        values_sum(w, *copies->stage, x, s);
+        copies->put(w, true);
+        copies->turn(w, pieces);
     }
 }
 
@@ -369,7 +382,7 @@ __device__ __forceinline__ void codes_sum(const attend_work<D> &w, int n, At at,
 template <int D, int BITS, int HERE>
 __device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, int y, float *out_of,
                                             uint8_t *memory, bool *waited) {
-    enum { RING = ring_has<D, BITS>() };
+    enum { STAGED = staged<D, BITS>() };
     const attend_range &r = w.range;
     const int step = HERE * w.j.n_block, warp = w.rank * HERE + (int)threadIdx.x / 32,
               n_mine = (r.n_page - span + r.n_span - 1) / r.n_span;
@@ -392,12 +405,11 @@ __device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, i
         piece_begin(false, warp);
         piece_begin(true, warp);
     }
-    half_piece<RING ? 32 : D> p;
-    half_ring<D> ring = {(half_stage<D> *)memory + threadIdx.x / 32 * w.j.n_stage, w.j.n_stage, step, warp};
-    if constexpr (RING) {
-        ring.next = warp < halves.n ? warp : halves.n;
-        ring.begin(w, halves);
-    } else if (warp < halves.n) {
+    half_piece<STAGED ? 32 : D> p;
+    half_copies<D> copies = {(half_stage<D> *)memory + threadIdx.x / 32, step, warp};
+    if constexpr (STAGED)
+        copies.begin(w, halves);
+    else if (warp < halves.n) {
         keys_load(w, halves.at(warp), &p);
         values_load(w, halves.at(warp), &p);
     }
@@ -407,8 +419,8 @@ __device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, i
 #pragma unroll 1
     for (int v = warp; v < WARPS; v += step) { /* in the role of warp v of WARPS */
         warp_sums<D> s = {-INFINITY};
-        if constexpr (RING)
-            halves_sum(w, halves, v, &ring, &s);
+        if constexpr (STAGED)
+            halves_sum(w, halves, v, &copies, &s);
         else {
             if (v > warp && v < halves.n) {
                 keys_load(w, halves.at(v), &p);
@@ -496,8 +508,8 @@ static inline int attend_make(const cuda_attend *a, attend_job *j) {
     }
     j->n_group = (int)(a->n_head / a->kv.n_kv_head);
     j->n_together = j->n_group < HEADS ? j->n_group : HEADS;
-    j->n_span = CUDA_MAX_SPLIT;
-    j->n_block = j->n_stage = 1;
+    j->n_span = cuda_attend_split(d);
+    j->n_block = 1;
     j->arrived = (unsigned *)a->scratch;
     j->parts = (float *)((uint8_t *)a->scratch + COUNTER_BYTES);
     return 0;
@@ -505,16 +517,16 @@ static inline int attend_make(const cuda_attend *a, attend_job *j) {
 
 size_t attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head) {
     const size_t shared = shared_scratch(n_row, n_head, d_head),
-                 other =
-                     COUNTER_BYTES + (size_t)(n_row * n_head * CUDA_MAX_SPLIT * (d_head + 2)) * sizeof(float);
+                 other = COUNTER_BYTES +
+                         (size_t)(n_row * n_head * cuda_attend_split(d_head) * (d_head + 2)) * sizeof(float);
     return d_head > 256 || shared > other ? shared : other;
 }
 
 /* Bytes of dynamic shared memory of a block of `here` warps. */
 template <int D, int BITS> static size_t shared_bytes(const attend_job &j, int here) {
-    const size_t piece = BITS != 16               ? sizeof(code_piece < D, BITS == 16 ? 8 : BITS >)
-                         : ring_has<D, BITS>() ? sizeof(half_stage<D>) * (size_t)j.n_stage
-                                               : 0;
+    const size_t piece = BITS != 16          ? sizeof(code_piece < D, BITS == 16 ? 8 : BITS >)
+                         : staged<D, BITS>() ? sizeof(half_stage<D>)
+                                             : 0;
     return sizeof(float) * WARPS * D * (size_t)(j.n_together / j.n_block) + piece * (size_t)here;
 }
 template <int D, int BITS, int HERE> static int run_blocks(const attend_job &j, dim3 grid, cuda_stream s) {
@@ -540,13 +552,14 @@ template <int D, int BITS> static int run(attend_job j, cuda_stream s) {
                                                   : parts),
                     (unsigned)a.n_row);
     const int64_t n = (int64_t)grid.x * grid.y * grid.z;
-    /* Heads of more than 128 channels: blocks of two warps are clusters, so that few KV heads occupy all
-     * multiprocessors. */
-    if (D > 128 && device_major() >= 9 && j.n_together % (WARPS / FEWER) == 0 &&
-        j.n_group % j.n_together == 0) {
-        j.n_block = WARPS / FEWER;
-        j.n_stage = n * j.n_block <= enough ? 2 : 1;
-        return run_blocks<D, BITS, FEWER>(j, grid, s);
+    /* Heads of more than 128 channels: blocks of few warps are clusters, so that few KV heads occupy all
+     * multiprocessors. In codes, blocks of four would need more shared memory. */
+    if constexpr (D > 128) {
+        enum { HERE = BITS == 16 ? WARPS / 2 : (int)FEWER };
+        if (device_major() >= 9 && j.n_together % (WARPS / HERE) == 0 && j.n_group % j.n_together == 0) {
+            j.n_block = WARPS / HERE;
+            return run_blocks<D, BITS, HERE>(j, grid, s);
+        }
     }
     if (n > enough || shared_bytes<D, BITS>(j, WARPS) > memory)
         return run_blocks<D, BITS, FEWER>(j, grid, s);

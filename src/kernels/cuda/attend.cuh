@@ -78,12 +78,16 @@ __host__ __device__ __forceinline__ int head_bytes(int bits, int d) {
     const int d_pad = (d + 31) / 32 * 32;
     return bits == 16 ? CUDA_PAGE * d * 2 : d_pad * CUDA_PAGE * bits / 8 + 8 * d_pad;
 }
-/* The address of a head in a page of the row's sequence, and (recent_at) in the page of its newest block, if
- * the cache has codes. */
+/* The address of a head in a page of the pool; in a page of the row's sequence; and (recent_at) in the page
+ * of its newest block, if the cache has codes. */
+__device__ __forceinline__ const uint8_t *pool_at(const cuda_attend &a, const void *base, int bits,
+                                                  int32_t page, int head) {
+    return (const uint8_t *)base + (int64_t)page * a.kv.page * 2 +
+           (int64_t)head * head_bytes(bits, (int)a.kv.d_head);
+}
 __device__ __forceinline__ const uint8_t *page_at(const cuda_attend &a, const void *base, int bits,
                                                   const int32_t *pages, int page, int head) {
-    return (const uint8_t *)base + ((int64_t)pages[page] * a.kv.page) * 2 +
-           (int64_t)head * head_bytes(bits, (int)a.kv.d_head);
+    return pool_at(a, base, bits, pages[page], head);
 }
 __device__ __forceinline__ const __half *recent_at(const cuda_attend &a, bool is_value, const int32_t *pages,
                                                    int page, int head) {

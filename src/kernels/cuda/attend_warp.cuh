@@ -24,7 +24,6 @@ struct attend_job {
     int n_together; /* query heads of a block */
     int n_span;     /* blocks, or clusters of blocks, that share the pages of a sequence */
     int n_block;    /* blocks of a cluster, which share its warps and then its heads */
-    int n_stage;    /* of a half_ring */
     float *parts;
     unsigned *arrived;
     codes_row leaves;
@@ -239,80 +238,82 @@ __device__ __forceinline__ uint2 value_part(const attend_work<D> &w, const half_
     return ((const uint2 *)&p.value[line][p.place(true, line, 4 * c + w.g / 2)])[w.g % 2];
 }
 
-/* Whether pieces in halves pass through rings in shared memory: heads too wide for registers. */
-template <int D, int BITS> __host__ __device__ constexpr bool ring_has() {
-    return BITS == 16 && D > 128;
+/* Whether pieces in halves pass through shared memory: wide heads, because registers do not hold a piece, and
+ * heads of 64, whose pieces are short. Those of 128 are faster through registers. */
+template <int D, int BITS> __host__ __device__ constexpr bool staged() {
+    return BITS == 16 && D != 128;
 }
-/* A ring of pieces of a warp. Each has two groups of copies, of keys and of values. */
-template <int D> struct half_ring {
-    half_stage<D> *stages;
-    int n_stage, step;
+/* A warp's piece in shared memory. Its copies are two groups, of keys and of values: the keys of the next
+ * piece arrive while the values of this one are multiplied. */
+template <int D> struct half_copies {
+    half_stage<D> *stage;
+    int step;
     int warp, next; /* the next piece to copy, of the pieces of warp `warp` of WARPS */
-    int slot;       /* of the piece that is multiplied */
+    int base;       /* the next piece's first position; negative: there is none */
+    int32_t page;   /* and its page, which is looked up a piece before it is used */
 
-    /* Begins to copy a piece, or ends an empty group. */
-    __device__ __forceinline__ void put_at(const attend_work<D> &w, int to_slot, bool is_value, int base,
-                                           bool there) {
-        const int d = (int)w.j.a.kv.d_head, lane = threadIdx.x % 32;
-        half_stage<D> *const to = stages + to_slot;
-        if (there) {
-            const __half *const from =
-                recent_at(w.j.a, is_value, w.range.pages, base / CUDA_PAGE, w.kv_head) + base % CUDA_PAGE * d;
+    /* Begins to copy the next piece, or ends an empty group. */
+    __device__ __forceinline__ void put(const attend_work<D> &w, bool is_value) {
+        const cuda_attend &a = w.j.a;
+        const int width = (int)a.kv.d_head, lane = threadIdx.x % 32;
+        auto copy =
+            [&](int d) { /* a constant d leaves no arithmetic on addresses */
+                         const __half *const from =
+                             (const __half *)pool_at(a, is_value ? a.kv.v : a.kv.k, 16, page, w.kv_head) +
+                             base % CUDA_PAGE * d;
 #pragma unroll
-            for (int m = 0; m < PIECE * D / 256; m++) {
-                const int line = (32 * m + lane) / (D / 8), eight = (32 * m + lane) % (D / 8);
-                if (8 * eight < d)
-                    copy_ahead<16>(to->at(is_value, line, eight), from + line * d + 8 * eight);
-                else
-                    *to->at(is_value, line, eight) = make_uint4(0, 0, 0, 0);
-            }
-        }
+                         for (int m = 0; m < PIECE * D / 256; m++) {
+                             const int line = (32 * m + lane) / (D / 8), eight = (32 * m + lane) % (D / 8);
+                             if (8 * eight < d)
+                                 copy_ahead<16>(stage->at(is_value, line, eight),
+                                                from + line * d + 8 * eight);
+                             else
+                                 *stage->at(is_value, line, eight) = make_uint4(0, 0, 0, 0);
+                         }
+            };
+        __syncwarp(); /* all lanes have read the piece before */
+        if (base >= 0 && width == D)
+            copy(D);
+        else if (base >= 0)
+            copy(width);
         copies_end_group();
     }
-    __device__ __forceinline__ void put(const attend_work<D> &w, bool is_value, int base, bool there) {
-        __syncwarp(); /* all lanes have read the slot */
-        put_at(w, slot, is_value, base, there);
+    template <class Pieces> __device__ __forceinline__ void look(const attend_work<D> &w, const Pieces &of) {
+        base = next < of.n ? of.at(next) : -1;
+        page = base >= 0 ? w.range.pages[base / CUDA_PAGE] : 0;
     }
-    /* Goes on to the next piece of n, also that of the next warp whose role this one has. */
-    __device__ __forceinline__ void next_find(int n) {
+    /* Goes on to the next piece, also that of the next warp whose role this one has. */
+    template <class Pieces> __device__ __forceinline__ void turn(const attend_work<D> &w, const Pieces &of) {
         next += WARPS;
-        if (next >= n) {
+        if (next >= of.n) {
             warp += step;
-            next = warp < WARPS && warp < n ? warp : n;
+            next = warp < WARPS && warp < of.n ? warp : of.n;
         }
-    }
-    __device__ __forceinline__ void turn(int n) {
-        slot = slot + 1 == n_stage ? 0 : slot + 1;
-        next_find(n);
+        look(w, of);
     }
     template <class Pieces> __device__ __forceinline__ void begin(const attend_work<D> &w, const Pieces &of) {
-        for (int i = 0; i < n_stage; i++) {
-            put_at(w, i, false, of.at(next), next < of.n);
-            put_at(w, i, true, of.at(next), next < of.n);
-            next_find(of.n);
-        }
+        next = warp < of.n ? warp : of.n;
+        look(w, of);
+        put(w, false);
+        put(w, true);
+        turn(w, of);
     }
-    /* Waits for the keys or the values of the piece at `base`. Positions that the cache does not have become
-     * the new one, or zeros. */
-    __device__ __forceinline__ half_stage<D> *take(const attend_work<D> &w, bool is_value, int base) {
-        half_stage<D> *const p = stages + slot;
-        if (n_stage == 1)
-            copies_wait<1>();
-        else
-            copies_wait<3>();
+    /* Waits for the keys or the values of the piece at at_base. Positions that the cache does not have
+     * become the new one, or zeros. */
+    __device__ __forceinline__ void take(const attend_work<D> &w, bool is_value, int at_base) {
+        copies_wait<1>();
         __syncwarp();
-        if (base >= w.range.low && base + PIECE <= w.range.n_stored)
-            return p;
+        if (at_base >= w.range.low && at_base + PIECE <= w.range.n_stored)
+            return;
         for (int line = 0; line < PIECE; line++) {
-            const int at = base + line;
+            const int at = at_base + line;
             const bool is_new = at == w.range.position && w.j.a.k;
             if (at < w.range.low || at >= w.range.n_stored)
                 for (int i = threadIdx.x % 32; i < D / 8; i += 32)
-                    *p->at(is_value, line, i) = is_new ? *(const uint4 *)(w.shared.fresh[is_value] + 8 * i)
-                                                       : make_uint4(0, 0, 0, 0);
+                    *stage->at(is_value, line, i) =
+                        is_new ? *(const uint4 *)(w.shared.fresh[is_value] + 8 * i) : make_uint4(0, 0, 0, 0);
         }
         __syncwarp();
-        return p;
     }
 };
 

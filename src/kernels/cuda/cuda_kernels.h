@@ -46,7 +46,7 @@ enum {
     CUDA_MAX_CENTRED = 8192 /* k of cuda_linear.centred */
 };
 enum { CUDA_FETCH_HEAD = 256 /* bytes of the scratch of `residual` that are zeroed once */ };
-enum { CUDA_MAX_SPLIT = 16, CUDA_MAX_TOP = 64 };
+enum { CUDA_MAX_SPLIT = 32, CUDA_MAX_TOP = 64 };
 enum {
     CUDA_MAX_SHARED = 576 /* channels of keys that are the values too */,
     CUDA_SHARED_ROWS = 8 /* rows of a launch of their attention */,
@@ -56,6 +56,12 @@ enum {
     CUDA_MAX_SHORT = 8 /* rows of `shortlist` */,
     CUDA_SHORT_HEAD = 256 /* bytes of the scratch of `shortlist` that are zeroed once */
 };
+
+/* Parts in which blocks attend to a sequence at most. Heads of more than 128 channels have more of them,
+ * because a warp has more work for each position. */
+static inline int cuda_attend_split(int64_t d_head) {
+    return d_head > 128 ? CUDA_MAX_SPLIT : CUDA_MAX_SPLIT / 2;
+}
 
 typedef struct cuda_device_info {
     char name[64];
