@@ -20,6 +20,7 @@
 typedef struct product {
     int n_row;
     bool two, adds, gated, norm;
+    bool centred, acts; /* matrices of floats only */
     act_kind act;
 } product;
 
@@ -42,8 +43,11 @@ static float *run_linear(const matrix *m, int n_w, const view *w, const float *x
                      .ldx = ldx,
                      .norm = norm_there,
                      .eps = 1e-5f,
+                     .centred = p.centred,
+                     .shift = p.centred ? norm_there : NULL,
                      .two = p.two,
                      .gated = p.gated,
+                     .acts = p.acts,
                      .act = p.act,
                      .adds = p.adds,
                      .scratch = scratch};
@@ -359,6 +363,47 @@ static void test_together(void **state) {
     check_together(TYPE_F4G64, 40, 1088, (const int[]){1, 9, 20, 0});
 }
 
+/* Matrices of floats after a LayerNorm whose shift is its weights, and before an activation without a gate.
+ */
+static void check_layer(type_id type, int64_t n, int64_t k, int n_row) {
+    const kernel_table *t = kernels_table_for("ref");
+    matrix m = matrix_open(type, n, k, MATRIX_RANDOM, 31);
+    const view w = matrix_there(&m);
+    float *x = random_rows(n_row * k, 6, 3), *norm = random_rows(k, 7, 2), *bias = random_rows(n, 8, 1),
+          *row = malloc((size_t)k * sizeof *row);
+    double *expected = malloc((size_t)n * sizeof(double)), *size = malloc((size_t)n * sizeof(double));
+    const product p = {.n_row = n_row, .centred = true},
+                  acts = {.n_row = n_row, .acts = true, .act = ACT_GELU};
+    float *found = run_linear(&m, 1, &w, x, k, norm, bias, p, NULL),
+          *plain = run_linear(&m, 1, &w, x, k, NULL, bias, (product){.n_row = n_row}, NULL),
+          *activated = run_linear(&m, 1, &w, x, k, NULL, bias, acts, NULL);
+    for (int r = 0; r < n_row; r++) {
+        t->norm(NORM_LAYER, x + r * k, norm, norm, row, k, 1, true, 1e-5f);
+        reference(&m, row, false, expected, size);
+        for (int64_t i = 0; i < n; i++)
+            if (!(fabs((double)found[r * n + i] - expected[i] - (double)bias[i]) <= 1e-5 * size[i]))
+                fail_msg("row %d of %d output %d: %g, expected %g", r, n_row, (int)i,
+                         (double)found[r * n + i], expected[i] + (double)bias[i]);
+        t->act(ACT_GELU, plain + r * n, plain + r * n, n);
+        for (int64_t i = r * n; i < (r + 1) * n; i++)
+            assert_true(fabsf(activated[i] - plain[i]) <= 1e-5f * fabsf(plain[i]) + 1e-6f);
+    }
+    free(x), free(norm), free(bias), free(row), free(expected), free(size);
+    free(found), free(plain), free(activated);
+    drop(w.data);
+    matrix_close(&m);
+}
+static void test_layer(void **state) {
+    (void)state;
+    static const type_id types[] = {TYPE_F16, TYPE_BF16, TYPE_F32};
+    for (int i = 0; i < 3; i++) {
+        check_layer(types[i], 33, 36, 1);
+        check_layer(types[i], 33, 1100, 9);
+        check_layer(types[i], 8500, 72, 10);
+        check_layer(types[i], 20, CUDA_MAX_CENTRED, 17);
+    }
+}
+
 /* A NaN or an infinity poisons its own row. */
 static void check_poison(matrix m) {
     const view w = matrix_there(&m);
@@ -431,7 +476,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_gtile),     cmocka_unit_test(test_uniform), cmocka_unit_test(test_file_types),
         cmocka_unit_test(test_many_rows), cmocka_unit_test(test_refused), cmocka_unit_test(test_together),
         cmocka_unit_test(test_poison),    cmocka_unit_test(test_tables),  cmocka_unit_test(test_floats),
-        cmocka_unit_test(test_scaled),    cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_scaled),    cmocka_unit_test(test_sizes),   cmocka_unit_test(test_layer),
     };
     if (gpu_open(argc, argv))
         return cmocka_run_group_tests(tests, NULL, NULL);

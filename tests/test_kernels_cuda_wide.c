@@ -189,22 +189,19 @@ static void check_kind(int kind) {
     float *x = random_rows(MAX_ROWS * K, 6, 3), *norm = random_rows(K, 7, 2), *bias = random_rows(N, 8, 1),
           *before = random_rows(MAX_ROWS * N, 9, 1), *row = malloc(K * sizeof *row),
           *plain = malloc(K * sizeof *plain), *centred = malloc(K * sizeof *centred);
-    const bool packed = m[0].view.format.layout == PACK_TILE;
     static const int counts[] = {17, 64, 65, 128, 300};
     for (int c = 0; c < 5; c++) {
         const int n = counts[c];
         float *three = multiply((cuda_linear){.n_row = n}, w, 3, x, norm, NULL, NULL);
-        float *added = multiply((cuda_linear){.n_row = n, .adds = true, .centred = packed}, w, 1, x,
-                                packed ? norm : NULL, bias, before);
+        float *added =
+            multiply((cuda_linear){.n_row = n, .adds = true, .centred = true}, w, 1, x, norm, bias, before);
         const act_kind act = c % 2 ? ACT_GELU_TANH : ACT_SILU;
         float *gated =
             multiply((cuda_linear){.n_row = n, .gated = true, .act = act}, w, 2, x, norm, NULL, NULL);
         check_activated(n, N, w, x, bias, c % 2 ? ACT_GELU_TANH : ACT_RELU);
         for (int r = 0; r < n; r += n / 8) {
             t->norm(NORM_RMS, x + r * K, norm, NULL, plain, K, 1, true, 1e-5f);
-            memcpy(centred, x + r * K, K * sizeof *centred);
-            if (packed)
-                t->norm(NORM_LAYER, x + r * K, norm, norm, centred, K, 1, true, 1e-5f);
+            t->norm(NORM_LAYER, x + r * K, norm, norm, centred, K, 1, true, 1e-5f);
             for (int o = 0; o < N; o++) {
                 double sum[3] = {0}, size[3] = {0}, of_x = 0, size_x = 0;
                 for (int i = 0; i < 3; i++) {

@@ -295,8 +295,8 @@ static int by_way(const cuda_linear *a, cuda_stream s, int way,
     LAUNCH(s);
     KEEP(linear, own);
     fake.n_by[way] += a->n_row;
-    if (a->acts)
-        return fake_misuse("a product of a few rows has an activation");
+    if ((a->acts || a->centred) && a->w[0].format.layout == PACK_TILE)
+        return fake_misuse("a product of a few rows has an activation or a LayerNorm");
     return a->n_row < 1 || a->n_row > CUDA_MAX_ROWS ? fake_misuse("a product of no or too many rows")
                                                     : multiply_all(a, 1);
 }

@@ -116,9 +116,18 @@ static bool gates_at_once(const launch_walk *w, const step *s) {
     return is_gated(s) && !adds_first(w, s);
 }
 
+/* Whether the step's products can compute the LayerNorm before them, and an activation without a gate. Those
+ * with integer codes cannot. */
+static bool has_more(const launch_walk *w, const step *s) {
+    const block *b = layout_block(w->c->setup.layout, w->g->block);
+    return (product_kind(w, s) != LAUNCH_LINEAR ||
+            b->weights[w->ops[s->first].w].format.layout == PACK_ROWS) &&
+           !adds_first(w, s);
+}
+
 /* Whether the products compute the step's activation, or a launch after them does. */
 static bool acts_at_once(const launch_walk *w, const step *s) {
-    return s->tail && s->tail->kind == OP_ACT && product_kind(w, s) != LAUNCH_LINEAR && !adds_first(w, s);
+    return s->tail && s->tail->kind == OP_ACT && has_more(w, s);
 }
 static bool acts_after(const launch_walk *w, const step *s) {
     return s->tail && s->tail->kind == OP_ACT && !acts_at_once(w, s);
@@ -126,7 +135,7 @@ static bool acts_after(const launch_walk *w, const step *s) {
 
 /* Whether the products compute the LayerNorm that is the step before. */
 static bool norms_layer(const launch_walk *w, const step *s) {
-    return s->layer_norm && !w->is_head && product_kind(w, s) != LAUNCH_LINEAR && !adds_first(w, s);
+    return s->layer_norm && !w->is_head && has_more(w, s);
 }
 
 /* The output register of product i of the step. */

@@ -510,7 +510,7 @@ static bool norms_layer(const builder *b, const step *norm, const step *s) {
         o->u.norm.n_group != 1 || o->w < 0 || o->k > CUDA_MAX_CENTRED || o->fuse.n_codes != s->n_w)
         return false;
     for (int i = 0; i < s->n; i++)
-        if (to[i].out == o->in || (i < s->n_w && b->of->weights[to[i].w].format.layout != PACK_TILE))
+        if (to[i].out == o->in)
             return false;
     return true;
 }

@@ -37,7 +37,7 @@ extern "C" {
 #include "model/program.h"
 #include "numbers/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 25, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 26, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum {
     CUDA_PAGE = 64 /* positions of a KV page */,
     CUDA_MAX_ROWS = 64 /* rows of `linear` and `batch` */,
@@ -87,14 +87,14 @@ typedef struct cuda_linear {
     int64_t ldx;
     const float *norm; /* [k], 16-byte aligned: the input is RMSNorm(x) * norm; NULL: x itself */
     float eps;
-    bool centred;         /* the input is LayerNorm(x) * norm + shift instead; `wide` and `batch` of packed
-                             matrices only, k at most CUDA_MAX_CENTRED; `mixed` */
+    bool centred;         /* the input is LayerNorm(x) * norm + shift instead; not `linear` of packed
+                             matrices; k at most CUDA_MAX_CENTRED */
     const float *shift;   /* [k], 16-byte aligned; NULL: zeros */
     int act_bits;         /* bits of the activations: 8 (or 0), or 4, with codes -8..7 (act8.h) */
     int n8;               /* `mixed`: blocks of 128 channels, the first ones, whose activations have 8 bits */
     bool two;             /* 16-bit activations: a second row of 8 bits has the residual of the first */
     bool gated;           /* n_w = 2: y[0] = act(x . w[0]^T) * (x . w[1]^T) */
-    bool acts;            /* n_w = 1, not `linear`: y[0] = act(x . w[0]^T); not with `adds` */
+    bool acts;            /* n_w = 1: y[0] = act(x . w[0]^T); not `linear` of packed ones, nor with `adds` */
     act_kind act;         /* gated, acts; not ACT_SWIGLU_CLAMPED */
     bool adds;            /* y += instead of y = */
     bool exact;           /* `wide`, matrices of floats: rows stay floats, as in `linear` */

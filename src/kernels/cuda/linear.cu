@@ -27,8 +27,8 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
     const view *w = &a->w[0];
     const pack_format *f = &w->format;
     *j = linear_job{};
-    if (!matrices_are(a) || a->acts || f->layout != PACK_TILE || f->packing != PACK_PARTS || w->k < 1 ||
-        w->k > MAX_PACK_ROW)
+    if (!matrices_are(a) || a->acts || a->centred || f->layout != PACK_TILE || f->packing != PACK_PARTS ||
+        w->k < 1 || w->k > MAX_PACK_ROW)
         return CUDA_UNSUPPORTED;
     j->n_col = (int)(a->n_row * (a->two ? 2 : 1));
     j->gated = a->gated;

@@ -9,13 +9,15 @@
 enum { FLOAT_CHUNK = 64, FLOAT_THREADS = 32 * WARPS, SPLIT_THREADS = 1024 };
 
 struct float_job : job_matrices {
-    int n_unit; /* units of 16 or 32 outputs; of half as many of each matrix if gated */
+    int n_unit; /* units of 16, 32 or 64 outputs; of half as many of each matrix if gated */
     int stride; /* elements from one row to the next */
     int64_t row_bytes;
     int n_chunk, n_row, k, depth, act;
     bool gated, acts, adds;
     /* the rows, and their parts: [32 of K][part][row][4] of 8 elements; [row] factors of the results */
     const float *x, *norm;
+    bool centred; /* the norm is a LayerNorm, with the shift */
+    const float *shift;
     int64_t ldx;
     float eps;
     uint4 *parts;
@@ -78,7 +80,7 @@ __device__ __forceinline__ void split_look(const float v[8], bool squares, split
 /* The factor of a row's results; and of the row itself, before it is split. */
 template <int TYPE>
 __device__ __forceinline__ float split_factor(const float_job &j, const split_facts &f, float *scale) {
-    float factor = j.norm ? norm_factor_of(f.sum, (float)j.k, j.eps) : 1.0f;
+    float factor = j.norm && !j.centred ? norm_factor_of(f.sum, (float)j.k, j.eps) : 1.0f;
     *scale = 1.0f;
     if (TYPE == TYPE_F16) { /* scales the largest magnitude to 2^14 at least; the inverse is finite */
         const uint32_t e = max(__float_as_uint(f.largest) >> 23 & 255, 27);
@@ -88,11 +90,33 @@ __device__ __forceinline__ float split_factor(const float_job &j, const split_fa
     return factor;
 }
 
-/* A block has a row. A thread keeps the first of its values in registers. */
+/* Replaces the thread's eight values of a row, from i on, by those of its LayerNorm, without the shift.
+ * shared: [2][SPLIT_THREADS / 32]. */
+__device__ static void split_centre(const float_job &j, int i, float v[8], const float weight[8],
+                                    split_facts *shared) {
+    split_facts f = {0.0f, 0.0f};
+#pragma unroll
+    for (int c = 0; c < 8; c++)
+        f.sum = __fadd_rn(f.sum, v[c]);
+    const float mean = __fdiv_rn(split_join(f, shared).sum, (float)j.k);
+    f.sum = 0.0f;
+#pragma unroll
+    for (int c = 0; c < 8; c++) {
+        v[c] = i + c < j.k ? __fsub_rn(v[c], mean) : 0.0f;
+        f.sum = __fmaf_rn(v[c], v[c], f.sum);
+    }
+    const float factor = norm_factor_of(split_join(f, shared + SPLIT_THREADS / 32).sum, (float)j.k, j.eps);
+#pragma unroll
+    for (int c = 0; c < 8; c++)
+        v[c] = __fmul_rn(__fmul_rn(v[c], factor), weight[c]);
+}
+
+/* A block has a row. A thread keeps the first of its values in registers; all of a row that is centred. */
 template <int TYPE>
 __global__ void __launch_bounds__(SPLIT_THREADS) split_rows(const __grid_constant__ float_job j) {
     enum { STEP = 8 * SPLIT_THREADS, KEEP = 2 };
-    __shared__ split_facts shared[SPLIT_THREADS / 32];
+    static_assert(CUDA_MAX_CENTRED <= STEP, "the shift takes the place of the second values");
+    __shared__ split_facts shared[SPLIT_THREADS / 32], sums[2 * SPLIT_THREADS / 32];
     const int row = blockIdx.x, begin = 8 * threadIdx.x, end = j.n_chunk * FLOAT_CHUNK;
     const float *const x = j.x + row * j.ldx;
     float kept[KEEP][8], weight[KEEP][8];
@@ -102,10 +126,20 @@ __global__ void __launch_bounds__(SPLIT_THREADS) split_rows(const __grid_constan
     for (int m = 0; m < KEEP; m++) /* launches do not write norms */
         if (j.norm)
             eight_load(j.norm + begin + m * STEP, j.k - begin - m * STEP, weight[m]);
+    if (j.shift)
+        eight_load(j.shift + begin, j.k - begin, weight[1]);
     launch_wait();
 #pragma unroll
     for (int m = 0; m < KEEP; m++)
         eight_load(x + begin + m * STEP, j.k - begin - m * STEP, kept[m]);
+    if (j.centred) {
+        split_centre(j, begin, kept[0], weight[0], sums);
+#pragma unroll
+        for (int c = 0; c < 8; c++) {
+            kept[0][c] = j.shift ? __fadd_rn(kept[0][c], weight[1][c]) : kept[0][c];
+            weight[0][c] = 1.0f;
+        }
+    }
 #pragma unroll
     for (int m = 0; m < KEEP; m++) {
         split_look(kept[m], true, &f);
