@@ -30,7 +30,10 @@ static stride all_rows(const job *j) {
 static bool next_part(const job *j, const op *o, int *i, stride rows, part *out) {
     const exec_cell *c = j->cell;
     const int64_t begin = c->row + (j->kv ? j->kv_first : 0), end = c->row + (j->kv ? j->kv_end : c->n_row);
-    for (; *i < c->n_segment; ++*i) {
+    int64_t row = begin;
+    if (*i == 0 && begin < end)
+        *i = (int)(visits_segment(c->segments, c->n_segment, false, &row) - c->segments);
+    for (; *i < c->n_segment && c->segments[*i].row < end; ++*i) {
         const segment *s = &c->segments[*i];
         const int64_t first_of = NUM_MAX(s->row, begin), position = s->position + first_of - s->row;
         const int64_t at = first_of + rows.from - (rows.aligned ? position % KV_BLOCK : 0);
