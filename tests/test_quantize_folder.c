@@ -91,7 +91,20 @@ static void test_same_model(void **state) {
         "arch/qwen2_moe",  /* a gated shared expert */
         "arch/dots1",      /* a bias that chooses */
         "arch/mixtral",    /* under another family's name */
-        "arch/exaone4"};   /* layers without rotary embedding */
+        "arch/cohere2_moe",
+        "arch/deepseek_v2",
+        "arch/deepseek_v3_fp8", /* scales of 128 x 128 */
+        "arch/ernie4_5_moe",
+        "arch/exaone_moe",
+        "arch/glm4_moe",
+        "arch/glm4_moe_lite",
+        "arch/hunyuan_v1_moe",
+        "arch/hy_v3",
+        "arch/llama4",
+        "arch/mimo_v2_flash",
+        "arch/minimax_m2",
+        "arch/olmoe",
+        "arch/exaone4"}; /* layers without rotary embedding */
     for (size_t i = 0; i < NUM_COUNT(folders); i++) {
         char folder[200];
         nib_error err;
