@@ -247,9 +247,18 @@ typedef enum nib_split { NIB_SPLIT_LAYER, NIB_SPLIT_TENSOR } nib_split;
  *   8, 4       older positions in 8 or 4 bits
  *   8H, 4H     the same with values that are rotated before they are rounded: as many bytes, and less loss
  *              where a few channels are far from the others
+ *   4S         as 4, with the first position of all in f16: as many bytes, and less loss
  *
  * A GPU has F16, 8 and 4. The processor has all of them. */
-typedef enum nib_kv_type { NIB_KV_F16 = 1, NIB_KV_F32, NIB_KV_8, NIB_KV_4, NIB_KV_8H, NIB_KV_4H } nib_kv_type;
+typedef enum nib_kv_type {
+    NIB_KV_F16 = 1,
+    NIB_KV_F32,
+    NIB_KV_8,
+    NIB_KV_4,
+    NIB_KV_8H,
+    NIB_KV_4H,
+    NIB_KV_4S
+} nib_kv_type;
 
 /* Fills in the defaults; call it before setting fields. Never fails. */
 NIB_API void nib_engine_options_init(nib_engine_options *options);

@@ -34,7 +34,7 @@ run run "$model" -n many
 check "bad number exits 2" [ $code = 2 ]
 run run "$model" --kv kv5
 check "unknown cache exits 2" [ $code = 2 ]
-check "and says which there are" grep -q "f16, f32, kv8, kv4, kv8h or kv4h, found 'kv5'" "$tmp/err"
+check "and says which there are" grep -q "f16, f32, kv8, kv4, kv8h, kv4h or kv4s, found 'kv5'" "$tmp/err"
 run run "$model" --tokens 1,2 -n 2 --temp 0 --kv kv4,0=f16 --json
 check "a format for some layers" [ $code = 0 ]
 check "is reported" [ "$(json '[p["format"] for p in d["memory"]["kv"]]')" = "['f16', 'kv4']" ]

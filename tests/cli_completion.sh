@@ -38,9 +38,9 @@ if command -v bash >/dev/null; then
             printf "%s|" "${COMPREPLY[@]}"' "$tmp/nibble.bash" "$@")
         [ "$got" = "$want" ] || { echo "found $got, expected $want"; return 1; }
     }
-    check "bash: values" offers "auto|f16|f32|kv8|kv4|kv8h|kv4h|" "$nibble" run m --kv ""
-    check "bash: of --kv=, too" offers "kv8|kv4|kv8h|kv4h|" "$nibble" run m --kv = kv
-    check "bash: and before the first letter" offers "auto|f16|f32|kv8|kv4|kv8h|kv4h|" "$nibble" run m --kv =
+    check "bash: values" offers "auto|f16|f32|kv8|kv4|kv8h|kv4h|kv4s|" "$nibble" run m --kv ""
+    check "bash: of --kv=, too" offers "kv8|kv4|kv8h|kv4h|kv4s|" "$nibble" run m --kv = kv
+    check "bash: and before the first letter" offers "auto|f16|f32|kv8|kv4|kv8h|kv4h|kv4s|" "$nibble" run m --kv =
     check "bash: names for quality" offers "lossless|high|balanced|small|" "$nibble" plan m --quality ""
     check "bash: a number has none" offers "|" "$nibble" run m -n ""
     check "bash: flags of the command" offers "--hellaswag|" "$nibble" eval m --hell

@@ -118,14 +118,14 @@ static void every_kind_of_attention(void **state) {
     static const char *const names[] = {
         "arch/gemma3",      "arch-extra/llama-sinks", "arch-extra/mistral-window",
         "arch-extra/bloom", "arch-extra/cohere2",     "arch/falcon"};
-    static const int caches[] = {NIB_KV_8H, NIB_KV_4H};
-    for (int i = 0; i < 12; i += slow_is_thinned() ? 5 : 1) {
+    static const int caches[] = {NIB_KV_8H, NIB_KV_4H, NIB_KV_4S};
+    for (int i = 0; i < 18; i += slow_is_thinned() ? 5 : 1) {
         char path[64];
         nib_engine_options o = engine_usual();
         o.n_ctx = N_CTX;
-        o.kv_type = caches[i % 2];
-        snprintf(path, sizeof path, "tests/data/%s", names[i / 2]);
-        compare(path, &o, NULL, N_TOKEN, i % 2 ? "kv4" : "kv8");
+        o.kv_type = caches[i % 3];
+        snprintf(path, sizeof path, "tests/data/%s", names[i / 3]);
+        compare(path, &o, NULL, N_TOKEN, i % 3 ? "kv4" : "kv8");
     }
 }
 

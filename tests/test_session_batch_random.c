@@ -104,7 +104,7 @@ static const char *any_model(world *w) {
 }
 
 static bool open_engines(world *w) {
-    static const int kinds[] = {0, NIB_KV_F16, NIB_KV_F32, NIB_KV_8, NIB_KV_4, NIB_KV_4H};
+    static const int kinds[] = {0, NIB_KV_F16, NIB_KV_F32, NIB_KV_8, NIB_KV_4, NIB_KV_4H, NIB_KV_4S};
     static const int64_t rows[] = {8, 16, 33, 64};
     static const tiny_shape guess = {TYPE_Q4_0, 1, 64, 96, 4, 2, N_VOCAB, MAX_CTX, true};
     nib_engine_options o = engine_usual();

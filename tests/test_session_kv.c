@@ -27,7 +27,7 @@ enum { N_TOKEN = 210, N_CTX = 256, MIB = 1 << 20 };
 static const tiny_shape small = {TYPE_Q8_0, 2, 96, 160, 6, 2, 300, N_CTX, true};
 static const tiny_shape long_cache = {TYPE_Q8_0, 4, 256, 256, 4, 4, 300, 1 << 15, true};
 enum { MIXED = 50 }; /* layer 0 in f16, the others in kv4 */
-static const int kinds[] = {NIB_KV_8, NIB_KV_4, NIB_KV_4H, MIXED};
+static const int kinds[] = {NIB_KV_8, NIB_KV_4, NIB_KV_4H, NIB_KV_4S, MIXED};
 
 static nib_engine *open_with(const char *path, int kv, int n_thread, int64_t n_batch, bool no_fuse) {
     nib_engine_options o;

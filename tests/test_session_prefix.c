@@ -171,7 +171,7 @@ static void same_tokens(const outcome *a, const outcome *b) {
 
 static void read_instead_of_computed(void **state) {
     (void)state;
-    static const int kinds[] = {NIB_KV_F16, NIB_KV_F32, NIB_KV_8, NIB_KV_4, NIB_KV_4H};
+    static const int kinds[] = {NIB_KV_F16, NIB_KV_F32, NIB_KV_8, NIB_KV_4, NIB_KV_4H, NIB_KV_4S};
     empty_folder();
     for (size_t k = 0; k < NUM_COUNT(kinds); k++) {
         const run r = {.kv = kinds[k]};

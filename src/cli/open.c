@@ -62,9 +62,10 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
 }
 
 static int kv_type(const char *name) {
-    static const char *const names[] = {[NIB_KV_F16] = "f16", [NIB_KV_F32] = "f32", [NIB_KV_8] = "kv8",
-                                        [NIB_KV_4] = "kv4",   [NIB_KV_8H] = "kv8h", [NIB_KV_4H] = "kv4h"};
-    for (int i = NIB_KV_F16; i <= NIB_KV_4H; i++)
+    static const char *const names[] = {
+        [NIB_KV_F16] = "f16", [NIB_KV_F32] = "f32", [NIB_KV_8] = "kv8",  [NIB_KV_4] = "kv4",
+        [NIB_KV_8H] = "kv8h", [NIB_KV_4H] = "kv4h", [NIB_KV_4S] = "kv4s"};
+    for (int i = NIB_KV_F16; i <= NIB_KV_4S; i++)
         if (!strcasecmp(name, names[i]))
             return i;
     return strcasecmp(name, "auto") ? 0 : NIB_KV_AUTO;
@@ -108,7 +109,8 @@ int cli_named_options(const cli_args *args, nib_engine_options *options) {
         return cli_usage_error("--activation: expected auto, a16, a8, a4 or ax, found '%s'",
                                args->activation);
     if (args->kv && !kv_formats(args->kv, options))
-        return cli_usage_error("--kv: expected auto, f16, f32, kv8, kv4, kv8h or kv4h, found '%s'", args->kv);
+        return cli_usage_error("--kv: expected auto, f16, f32, kv8, kv4, kv8h, kv4h or kv4s, found '%s'",
+                               args->kv);
     if (args->split_mode && (options->split = split_mode(args->split_mode)) < 0)
         return cli_usage_error("--split-mode: expected layer or tensor, found '%s'", args->split_mode);
     static const char *const when[] = {"auto", "on", "off"}; /* nib_shortlist */

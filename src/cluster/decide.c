@@ -52,7 +52,7 @@ static nib_status share_sizes(const engine_core *whole, cluster_decision *s, nib
     o->n_ctx = whole->resolved.n_ctx;
     o->n_batch = whole->resolved.n_batch;
     o->kv_layers = NULL;
-    for (int kv = NIB_KV_F16; kv <= NIB_KV_4H; kv++) {
+    for (int kv = NIB_KV_F16; kv <= NIB_KV_4S; kv++) {
         type_id type;
         if (settings_kv_type(kv, &type) && type == f.type)
             o->kv_type = kv;

@@ -20,9 +20,9 @@ void nib_engine_options_init(nib_engine_options *options) {
 
 bool settings_kv_type(int kv, type_id *out) {
     static const type_id types[] = {
-        [NIB_KV_F16] = TYPE_F16, [NIB_KV_F32] = TYPE_F32, [NIB_KV_8] = TYPE_KV8,
-        [NIB_KV_4] = TYPE_KV4,   [NIB_KV_8H] = TYPE_KV8H, [NIB_KV_4H] = TYPE_KV4H};
-    if (kv < NIB_KV_F16 || kv > NIB_KV_4H)
+        [NIB_KV_F16] = TYPE_F16, [NIB_KV_F32] = TYPE_F32, [NIB_KV_8] = TYPE_KV8,  [NIB_KV_4] = TYPE_KV4,
+        [NIB_KV_8H] = TYPE_KV8H, [NIB_KV_4H] = TYPE_KV4H, [NIB_KV_4S] = TYPE_KV4S};
+    if (kv < NIB_KV_F16 || kv > NIB_KV_4S)
         return false;
     *out = types[kv];
     return true;
@@ -48,9 +48,11 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
         return nib_fail(err, NIB_E_USAGE, "rows of logits: expected 0 or more, found %lld",
                         (long long)o->n_logits);
     if (o->kv_type != 0 && o->kv_type != NIB_KV_AUTO && !settings_kv_type(o->kv_type, &type))
-        return nib_fail(err, NIB_E_USAGE,
-                        "expected auto, f16, f32, kv8, kv4, kv8h or kv4h for keys and values, found type %d",
-                        o->kv_type);
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "expected auto, f16, f32, kv8, kv4, kv8h, kv4h or kv4s for keys and values, found type "
+            "%d",
+            o->kv_type);
     if (o->activation != 0 && o->activation != 4 && o->activation != 8 && o->activation != 16 &&
         o->activation != NIB_ACT_AX)
         return nib_fail(err, NIB_E_USAGE, "activations: expected 4, 8 or 16 bits or NIB_ACT_AX, found %d",
@@ -119,6 +121,7 @@ static int kv_option(plan_kv kv) {
     case PLAN_KV_4: return NIB_KV_4;
     case PLAN_KV_8H: return NIB_KV_8H;
     case PLAN_KV_4H: return NIB_KV_4H;
+    case PLAN_KV_4S: return NIB_KV_4S;
     }
     return -1;
 }

@@ -124,6 +124,7 @@ typedef struct kv_view {
     bool shared;  /* values are the keys; value_at is key_at */
     bool rotated; /* kv8h, kv4h: values are transformed (kv_layout.h) before they are stored, and outputs are
                      transformed back. The processor's kernels only */
+    bool first;   /* kv4s: page 0 has position 0 in f16 (kv_layout.h). The processor's kernels only */
     uint8_t *recent; /* kv8, kv4: the newest block in f16, a page of its own */
     int64_t recent_key_at, recent_value_at;
     /* Compressed attention (kernels/entries.h): the layer's entries and their index keys */
@@ -137,14 +138,18 @@ enum { KV_POSITIONS = 16 }; /* positions whose keys are stored together */
 /* Rows of a layer with a window are stored and attended to at most so many at a time (state/kv_slide.h). */
 enum { KV_ROWS = 2 * KV_BLOCK };
 static inline bool kv_is_coded(type_id type) {
-    return type == TYPE_KV8 || type == TYPE_KV4 || type == TYPE_KV8H || type == TYPE_KV4H;
+    return type >= TYPE_KV8 && type <= TYPE_KV4S;
+}
+/* Codes that the processor's kernels alone read. */
+static inline bool kv_is_hosted(type_id type) {
+    return kv_is_coded(type) && type != TYPE_KV8 && type != TYPE_KV4;
 }
 /* Whether values are rotated (kv_view.rotated), and the type of the codes. */
 static inline bool kv_is_rotated(type_id type) {
     return type == TYPE_KV8H || type == TYPE_KV4H;
 }
 static inline type_id kv_code_type(type_id type) {
-    return type == TYPE_KV8H ? TYPE_KV8 : type == TYPE_KV4H ? TYPE_KV4 : type;
+    return type == TYPE_KV8H ? TYPE_KV8 : type == TYPE_KV4H || type == TYPE_KV4S ? TYPE_KV4 : type;
 }
 /* Gives the bytes that one layer's keys take in a page; its values take as many. false: the number
  * overflows. */

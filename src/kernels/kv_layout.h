@@ -19,6 +19,10 @@
  * value's group of 32 has channels i and i + 16. Blocks of keys and of values have equal sizes. The newest
  * block is in f16 in a page of its own (kv_view.recent).
  *
+ * first (kv4s): in page 0 a key's group is the positions 1 to 63 of one channel. Its scale and minimum are in
+ * the first half of scales and of minima. The second half of scales has the channels of the key at position
+ * 0, and the second half of minima those of the value there: attention reads this position from here.
+ *
  * rotated: a head's values are stored after the Walsh-Hadamard transform of blocks of kv_rotation channels
  * (numbers/hadamard.h), so that a channel that is far from the others costs its group less, and outputs are
  * transformed back. Keys are not: their groups are along a channel, and mixing channels costs more (measured:
@@ -99,6 +103,11 @@ static inline int64_t attend_first(const attend_args *a, int64_t position) {
         return 0;
     return a->chunked ? position - position % a->window
                       : (position + 1 > a->window ? position + 1 - a->window : 0);
+}
+/* Page 0 of a cache with the first position in f16: keys and values of that position in a block of keys. */
+static inline uint16_t *kv_first_at(const kv_view *kv, bool is_value, const uint8_t *keys) {
+    const int64_t n = kv_scale_count(kv->d_head);
+    return (uint16_t *)(uintptr_t)(keys + kv_code_bytes(kv->type, kv->d_head)) + (is_value ? n : 0) + n / 2;
 }
 /* A view of the newest block as an f16 cache, whose page 0 it is. It refers to *kv. */
 static inline kv_view kv_recent(const kv_view *kv) {

@@ -67,7 +67,8 @@ typedef enum plan_kv {
     PLAN_KV_8,
     PLAN_KV_4,
     PLAN_KV_8H,
-    PLAN_KV_4H
+    PLAN_KV_4H,
+    PLAN_KV_4S
 } plan_kv;
 
 /* The predicted run. Bytes are those of one generated token in the middle of the generation. */

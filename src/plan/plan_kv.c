@@ -6,14 +6,14 @@
 #include <string.h>
 #include <strings.h>
 
-static const char *const kv_names[] = {"auto", "f32", "f16", "kv8", "kv4", "kv8h", "kv4h"};
+static const char *const kv_names[] = {"auto", "f32", "f16", "kv8", "kv4", "kv8h", "kv4h", "kv4s"};
 
 const char *plan_kv_name(plan_kv kv) {
     return kv_names[kv];
 }
 
 bool plan_kv_from_name(const char *name, plan_kv *out) {
-    for (int i = PLAN_KV_AUTO; i <= PLAN_KV_4H; i++)
+    for (int i = PLAN_KV_AUTO; i <= PLAN_KV_4S; i++)
         if (!strcasecmp(name, kv_names[i])) {
             *out = (plan_kv)i;
             return true;
@@ -59,7 +59,8 @@ static nib_status read_format(const char *name, plan_kv *out, nib_error *err) {
     return plan_kv_from_name(name, out)
                ? NIB_OK
                : nib_fail(err, NIB_E_MODEL,
-                          "\"kv\": expected auto, f32, f16, kv8, kv4, kv8h or kv4h, found \"%s\"", name);
+                          "\"kv\": expected auto, f32, f16, kv8, kv4, kv8h, kv4h or kv4s, found \"%s\"",
+                          name);
 }
 
 /* Reads {"layers", "format"}; the model checks the layers' numbers. */

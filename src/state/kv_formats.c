@@ -39,9 +39,9 @@ bool kv_formats_all_coded(kv_formats f) {
     return count(f, kv_is_coded, &n) == n;
 }
 
-bool kv_formats_any_rotated(kv_formats f) {
+bool kv_formats_any_hosted(kv_formats f) {
     int n;
-    return count(f, kv_is_rotated, &n) > 0;
+    return count(f, kv_is_hosted, &n) > 0;
 }
 
 /* ---- text ---- */
@@ -88,7 +88,7 @@ nib_status kv_formats_parse(const char *text, uint8_t *layers, int n_layer, nib_
         if (!read_part(&at, layers, n_layer))
             return nib_fail(err, NIB_E_USAGE,
                             "keys and values by layer: expected N=TYPE or FIRST-LAST=TYPE with layers from 0 "
-                            "to %d and f16, f32, kv8, kv4, kv8h or kv4h, found '%.*s'",
+                            "to %d and f16, f32, kv8, kv4, kv8h, kv4h or kv4s, found '%.*s'",
                             n_layer - 1, (int)strcspn(part, ","), part);
     }
     return NIB_OK;

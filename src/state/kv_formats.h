@@ -49,7 +49,7 @@ bool kv_formats_any_coded(kv_formats f);
 bool kv_formats_only_whole(kv_formats f);
 /* All layers have codes: then an incomplete block of positions has no page. */
 bool kv_formats_all_coded(kv_formats f);
-bool kv_formats_any_rotated(kv_formats f);
+bool kv_formats_any_hosted(kv_formats f); /* kv_is_hosted */
 
 /* Writes the formats of the layers that `text` names to layers [n_layer], as in "0-3=f16,7=kv8": a number or
  * a range, "=", a name of a format. The other entries stay. NIB_E_USAGE names the part that is wrong. */

@@ -152,6 +152,7 @@ static void fill_views(kv_table *t) {
         if (!kv_is_coded(at->type) || at->n_kv_head == 0)
             continue;
         t->layers[i].rotated = kv_is_rotated(at->type) && !at->shared; /* of values only */
+        t->layers[i].first = at->type == TYPE_KV4S && !at->shared;
         t->layers[i].recent = t->recent.layers[i].home ? t->host_newest.at : t->newest.at;
         t->layers[i].recent_key_at = t->recent.layers[i].key_at;
         t->layers[i].recent_value_at = t->recent.layers[i].value_at;

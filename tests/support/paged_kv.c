@@ -48,8 +48,14 @@ void kv_read(const kv_view *kv, bool is_value, int64_t head, int64_t position, f
     const uint8_t *codes = kv_block_at(kv, is_value, head, position / KV_BLOCK);
     const uint8_t *scales = codes + kv_code_bytes(kv->type, kv->d_head);
     const int64_t at = position % KV_BLOCK, n = kv_scale_count(kv->d_head), d_pad = kv_d_pad(kv->d_head);
+    const bool apart = kv->first && position < KV_BLOCK;
+    for (int64_t d = 0; d < kv->d_head && apart && position == 0; d++)
+        out[d] = half_to_float(kv_first_at(kv, is_value, kv_block_at(kv, false, head, 0))[d]);
+    if (apart && position == 0)
+        return;
     for (int64_t d = 0; d < kv->d_head; d++) {
-        const int64_t group = is_value ? at * (d_pad / KV_GROUP) + d / KV_GROUP : at / KV_GROUP * d_pad + d;
+        const int64_t half = apart ? 0 : at / KV_GROUP;
+        const int64_t group = is_value ? at * (d_pad / KV_GROUP) + d / KV_GROUP : half * d_pad + d;
         int64_t i = is_value ? at * d_pad + d : d * KV_BLOCK + at;
         uint8_t code = 0;
         if (kv->type == TYPE_KV8) {

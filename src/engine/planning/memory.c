@@ -58,15 +58,16 @@ nib_status planning_caches(planning *f, const engine_core *e, nib_error *err) {
         plan_kv kv;
         nib_kv_type type;
     } all[] = {{PLAN_KV_F32, NIB_KV_F32}, {PLAN_KV_F16, NIB_KV_F16}, {PLAN_KV_8, NIB_KV_8},
-               {PLAN_KV_4, NIB_KV_4},     {PLAN_KV_8H, NIB_KV_8H},   {PLAN_KV_4H, NIB_KV_4H}};
+               {PLAN_KV_4, NIB_KV_4},     {PLAN_KV_8H, NIB_KV_8H},   {PLAN_KV_4H, NIB_KV_4H},
+               {PLAN_KV_4S, NIB_KV_4S}};
     const kv_formats mine = e->resolved.formats;
     for (int own = 1; own >= 0; own--)
         for (size_t i = 0; i < NUM_COUNT(all); i++) {
             type_id type;
             if (!settings_kv_type(all[i].type, &type))
                 continue;
-            /* rotated ones are as large as those that are not */
-            const bool other = !kv_is_rotated(type) && (type != mine.type || mine.layers);
+            /* these are as large as kv8 and kv4 */
+            const bool other = !kv_is_hosted(type) && (type != mine.type || mine.layers);
             if (own ? type == mine.type : other)
                 NIB_TRY(add_cache(f, e, all[i].kv, own ? mine : kv_formats_like(mine, type), err));
         }

@@ -65,6 +65,7 @@ typedef struct attend_group {
     const void *next;          /* likewise after the group's last block */
     /* of the current block, if it is in codes */
     const uint8_t *key_codes, *value_codes;
+    const uint16_t *first_key, *first_value;   /* of position 0 in f16; NULL: not in this block */
     const uint16_t *key_scales, *value_scales; /* halves: scales, then minima, in the block's order */
 } attend_group;
 
@@ -422,6 +423,34 @@ static void soften(attend_group *g, int64_t p0) {
     }
 }
 
+/* ---- the first position ---- */
+
+/* Scores of position 0, where it is in f16: d in order of vectors, then across lanes. */
+static void score_first(const attend_group *g) {
+    const attend_args *a = g->a;
+    const int64_t d_head = g->kv.d_head;
+    for (int i = 0; i < g->n_pair && g->first_key; i++) {
+        const float *q = a->q + (g->pair[i].row * a->n_head + g->pair[i].head) * d_head;
+        vf sum = v_zero();
+        int64_t d = 0;
+        for (; d + LANES <= d_head; d += LANES)
+            sum = v_fma(v_load(q + d), v_load_f16(g->first_key + d), sum);
+        if (d < d_head)
+            sum = v_fma(v_load_part(q + d, (int)(d_head - d)),
+                        v_load_f16_part(g->first_key + d, (int)(d_head - d)), sum);
+        g->scores[i * ATTEND_KV] = v_sum(sum);
+    }
+}
+
+/* Adds the value of position 0 to out, if it is in f16, and takes the weight *p from its codes. */
+static void add_first(const attend_group *g, float *out, float *p) {
+    for (int64_t d = 0; d < g->kv.d_head; d += LANES) {
+        const int n = (int)NUM_MIN(g->kv.d_head - d, (int64_t)LANES);
+        v_store(out + d, v_fma(v_set(*p), v_load_f16_part(g->first_value + d, n), v_load(out + d)));
+    }
+    *p = 0;
+}
+
 /* ---- factors of codes ---- */
 
 /* Multiplies the pairs' queries by the scales and the minima of the block's keys. */
@@ -431,7 +460,7 @@ static void scale_queries(attend_group *g) {
     for (int i = 0; i < g->n_pair; i++) {
         const float *q = a->q + (g->pair[i].row * a->n_head + g->pair[i].head) * d_head;
         for (int half = 0; half < 2; half++) {
-            const uint16_t *scale = g->key_scales + half * d_pad, *min = scale + n_scale;
+            const uint16_t *scale = g->key_scales + (g->first_key ? 0 : half * d_pad), *min = scale + n_scale;
             float *to = key_factors(g, half, i);
             vf offset = v_zero();
             int64_t d = 0;
@@ -491,6 +520,8 @@ static void scale_weights(attend_group *g, int64_t p0) {
     for (int i = 0; i < g->n_pair; i++) {
         if (!seen_by(g, i, p0, &lo, &hi))
             continue;
+        if (g->first_key && lo == 0)
+            add_first(g, g->out + i * g->d_pad, g->scores + i * ATTEND_KV);
         if (hi - lo == ATTEND_KV)
             scale_weights_of(g, i, true, lo, hi);
         else
@@ -503,9 +534,14 @@ static void enter_block(attend_group *g, int64_t p0) {
     g->p0 = p0;
     g->keys = keys;
     g->values = values;
+    g->first_key = g->first_value = NULL;
     if (!kv_is_coded(g->kv.type))
         return;
     const int64_t codes = kv_code_bytes(g->kv.type, g->kv.d_head);
+    if (g->kv.first && p0 == 0) {
+        g->first_key = kv_first_at(&g->kv, false, keys);
+        g->first_value = kv_first_at(&g->kv, true, keys);
+    }
     g->key_codes = keys;
     g->value_codes = values;
     g->key_scales = (const uint16_t *)(const void *)(keys + codes);
@@ -609,6 +645,7 @@ LANES_INLINE void attend_many(attend_group *g, kv_kind kind, int64_t p0, int64_t
         score_wide_codes(&wide, p0);
     else
         score_wide(&wide, p0);
+    score_first(g);
     soften(g, p0);
     if (g->kv.shared) {
         widen_shared(g, kind, n);
@@ -637,6 +674,7 @@ LANES_INLINE void attend_blocks(attend_group *g, kv_kind kind, int64_t lo, int64
             continue;
         }
         score_pairs(g, kind, p0);
+        score_first(g);
         soften(g, p0);
         if (kv_kind_is_coded(kind))
             scale_weights(g, p0);

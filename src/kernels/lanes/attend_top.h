@@ -40,6 +40,7 @@ static void score_all(attend_group *g, float *all, int64_t each, int64_t lo, int
         if (kv_is_coded(g->kv.type))
             scale_queries(g);
         score_any(g, p0);
+        score_first(g);
         for (int i = 0; i < g->n_pair; i++) {
             if (!seen_by(g, i, p0, &from, &to))
                 continue;
@@ -103,7 +104,7 @@ LANES_INLINE void value_rows(const attend_group *g, kv_kind kind, float *out, co
 }
 
 /* out = the sum of p[c] * the values of position lo + at[c]. */
-static void value_all(attend_group *g, float *out, const float *p, const int32_t *at, int64_t n, int64_t lo,
+static void value_all(attend_group *g, float *out, float *p, const int32_t *at, int64_t n, int64_t lo,
                       int64_t hi) {
     for (int64_t d = 0; d < g->d_pad; d += LANES)
         v_store(out + d, v_zero());
@@ -112,6 +113,8 @@ static void value_all(attend_group *g, float *out, const float *p, const int32_t
         for (end = c + 1; end < n && lo + at[end] < p0 + ATTEND_KV;)
             end++;
         enter_any_block(g, p0, (hi - 1) / KV_BLOCK * KV_BLOCK);
+        if (g->first_value && lo + at[c] == 0)
+            add_first(g, out, p + c);
         switch (kind_of(&g->kv)) {
         case KV_IN_F16: value_rows(g, KV_IN_F16, out, p + c, at + c, end - c, p0 - lo); break;
         case KV_IN_8: value_rows(g, KV_IN_8, out, p + c, at + c, end - c, p0 - lo); break;

@@ -17,28 +17,28 @@ typedef struct kv_group {
     uint16_t scale, min; /* halves */
 } kv_group;
 
-/* Quantizes 32 values to codes of one byte each. */
-static kv_group kv_pack_group(const float *x, int max, uint8_t *codes) {
+/* Quantizes n values to codes of one byte each. */
+static kv_group kv_pack_group(const float *x, int n, int max, uint8_t *codes) {
     float low = x[0], high = x[0], bad = 0;
-    for (int i = 0; i < KV_GROUP; i++) {
+    for (int i = 0; i < n; i++) {
         low = x[i] < low ? x[i] : low;
         high = x[i] > high ? x[i] : high;
         bad += x[i] - x[i]; /* NaN, unless all are finite */
     }
-    memset(codes, 0, KV_GROUP);
+    memset(codes, 0, (size_t)n);
     if (bad != 0)
         return (kv_group){KV_HALF_NAN, 0};
     const kv_group g = {half_from_float((high - low) / (float)max), half_from_float(low)};
     const float step = half_to_float(g.scale), inverse = step > 0 ? 1 / step : 0, top = (float)max;
-    for (int i = 0; i < KV_GROUP; i++) {
+    for (int i = 0; i < n; i++) {
         const float q = (x[i] - low) * inverse;
         codes[i] = (uint8_t)((q < top ? q : top) + 0.5f);
     }
     return g;
 }
 
-/* Packs one channel of a block of keys. */
-static void kv_pack_channel(const kv_view *kv, const uint16_t *from, int64_t d, uint8_t *block) {
+/* Packs one channel of a block of keys. apart: all but position 0 in one group. */
+static void kv_pack_channel(const kv_view *kv, const uint16_t *from, int64_t d, bool apart, uint8_t *block) {
     const int bits = kv_code_bits(kv->type);
     const int64_t d_pad = kv_d_pad(kv->d_head), n = kv_scale_count(kv->d_head);
     uint16_t *scales = (uint16_t *)(void *)(block + kv_code_bytes(kv->type, kv->d_head));
@@ -46,8 +46,14 @@ static void kv_pack_channel(const kv_view *kv, const uint16_t *from, int64_t d, 
     float x[KV_BLOCK];
     for (int v = 0; v < KV_BLOCK / KV_LANES; v++)
         v_store(x + v * KV_LANES, v_load_f16(from + v * kv->d_head * KV_LANES));
-    for (int i = 0; i < KV_BLOCK / KV_GROUP; i++) {
-        const kv_group g = kv_pack_group(x + i * KV_GROUP, (1 << bits) - 1, codes + i * KV_GROUP);
+    if (apart) {
+        const kv_group g = kv_pack_group(x + 1, KV_BLOCK - 1, (1 << bits) - 1, codes + 1);
+        codes[0] = 0;
+        scales[d] = g.scale;
+        scales[n + d] = g.min;
+    }
+    for (int i = 0; i < KV_BLOCK / KV_GROUP && !apart; i++) {
+        const kv_group g = kv_pack_group(x + i * KV_GROUP, KV_GROUP, (1 << bits) - 1, codes + i * KV_GROUP);
         scales[i * d_pad + d] = g.scale;
         scales[n + i * d_pad + d] = g.min;
     }
@@ -67,7 +73,7 @@ static void kv_pack_channels(const kv_view *kv, const uint16_t *from, int64_t po
         v_store(x + v, v_load_f16_part(from + v, NUM_MIN(n - v, KV_LANES)));
     for (int i = n; i < KV_GROUP; i++) /* padding does not affect the range */
         x[i] = x[0];
-    const kv_group g = kv_pack_group(x, (1 << bits) - 1, codes);
+    const kv_group g = kv_pack_group(x, KV_GROUP, (1 << bits) - 1, codes);
     scales[at] = g.scale;
     scales[kv_scale_count(kv->d_head) + at] = g.min;
     for (int i = 0; i < bytes; i++)
@@ -79,8 +85,15 @@ static void op_kv_pack(const kv_view *kv, bool is_value, int64_t head, int64_t b
     const uint16_t *from = (const uint16_t *)(const void *)kv_block_at(&recent, is_value, head, 0);
     uint8_t *to = kv_block_at(kv, is_value, head, block);
     if (!is_value) {
-        for (int64_t d = 0; d < kv->d_head; d++)
-            kv_pack_channel(kv, from + d * KV_LANES, d, to);
+        const bool apart = kv->first && block == 0;
+        const uint16_t *value = (const uint16_t *)(const void *)kv_block_at(&recent, true, head, 0);
+        for (int64_t d = 0; d < kv->d_head; d++) {
+            kv_pack_channel(kv, from + d * KV_LANES, d, apart, to);
+            if (apart) {
+                kv_first_at(kv, false, to)[d] = from[d * KV_LANES];
+                kv_first_at(kv, true, to)[d] = value[d];
+            }
+        }
         return;
     }
     for (int64_t i = 0; i < KV_BLOCK; i++, from += kv->d_head)

@@ -96,4 +96,5 @@ NUMBER(BOOL, "bool", 1, -1, "BOOL");
 
 /* Formats of KV caches (kernels/kv_layout.h); no file has them. */
 const type_info type_KV8 = {BLOCKS("kv8", 32, 36, -1)}, type_KV8H = {BLOCKS("kv8h", 32, 36, -1)},
-                type_KV4 = {BLOCKS("kv4", 32, 20, -1)}, type_KV4H = {BLOCKS("kv4h", 32, 20, -1)};
+                type_KV4 = {BLOCKS("kv4", 32, 20, -1)}, type_KV4H = {BLOCKS("kv4h", 32, 20, -1)},
+                type_KV4S = {BLOCKS("kv4s", 32, 20, -1)};
