@@ -177,8 +177,8 @@ typedef struct nib_flow {
                            those that the model was trained with */
     nib_shares weights, kv, stream;
     bool host_attends;     /* the processor attends to the keys and values in RAM */
-    double tok_s;          /* tokens of answers a second, over the whole workload */
-    double seconds;        /* for the whole workload */
+    double tok_s;          /* tokens of answers a second, while all places are taken */
+    double seconds;        /* for the whole workload, with its first and last passes */
     double latency_s;      /* from a prompt's beginning to its answer's end */
     double measured_tok_s; /* what a trial run has reached (nib_keep_trial); 0: none */
     int32_t kv_on_disk;    /* layers with their keys and values on the disk (nib_engine_options) */

@@ -257,7 +257,7 @@ static int plan_work(batch_run *b) {
         cli_note(args,
                  "nibble: plan for %lld requests of %.0f + %.0f tokens: %lld together, %.1f tok/s, %s binds",
                  (long long)work->n_request, work->n_prompt, work->n_gen, (long long)b->flow.n_sequence,
-                 b->flow.tok_s, b->flow.binds);
+                 (double)work->n_request * work->n_gen / b->flow.seconds, b->flow.binds);
     b->schedule = kind;
     b->work.max_line = KEYS_UNDER_CAP;
     b->work.name = args->input;
