@@ -263,8 +263,8 @@ static void print_flow(const terminal *s, const char *title, const nib_flow *f) 
     print_shares(s, "keys and values", &f->kv);
     print_shares(s, "residual stream", &f->stream);
     print_formats(s, f);
-    terminal_line(s, "  %-18s %.1f tok/s at most, %.0f s for all, %.1f s for an answer; %s binds%s", "expected",
-                  f->tok_s, f->seconds, f->latency_s, f->binds,
+    terminal_line(s, "  %-18s %.1f tok/s at most, %.0f s for all, %.1f s for an answer; %s binds%s",
+                  "expected", f->tok_s, f->seconds, f->latency_s, f->binds,
                   f->guessed ? " (not measured: nibble hw)" : "");
     terminal_line(s, "  %-18s VRAM %+.1f, RAM %+.1f tok/s", "one more GiB", f->one_more_gb[0],
                   f->one_more_gb[1]);
