@@ -287,7 +287,7 @@ static double expected(const facts *x, const flow_answer *a) {
 
 /* Seconds of the whole workload: its first and last sweeps have fewer rows, and the first one copies the
  * weights that stay on the GPU. Plans are chosen without them. With them few sequences together were chosen
- * on an H200 (a quarter of OPT-30B, 192 requests), which ran slower: 521 tok/s with 48, 676 with 96. */
+ * on an H200 (a quarter of OPT-30B, 192 requests), which ran slower: 521 tok/s with 48, 773 with 128. */
 static double expected_seconds(const facts *x, const nib_workload *w, const flow_case *c,
                                const flow_answer *a) {
     const double n = (double)w->n_request, together = NUM_MIN((double)c->batch * c->n_batch, n);
