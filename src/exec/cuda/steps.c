@@ -49,7 +49,9 @@ static nib_status check_format(const builder *b, const op *o) {
     if (f->layout == PACK_ROWS || b->any_format)
         return NIB_OK;
     if (b->mixed && (!cuda_mixes(f) || o->kind != OP_LINEAR))
-        return refuse(b, o, "its kernels have activations ax for u4g32, u4g64 and u4g128 only");
+        return refuse(b, o,
+                      "its kernels have activations ax for 4 bits without minima in groups of 32 (q4_0), 64 "
+                      "or 128");
     if (f->packing == PACK_PARTS && f->scale != PACK_SCALE_ZERO && f->bits >= 2 && f->bits <= 8 &&
         w->k <= MAX_PACK_ROW && (!halves || f->bits == 2 || f->bits == 3 || f->bits == 6))
         return NIB_OK;
