@@ -61,7 +61,7 @@ static nib_status check_activations(const engine_core *e, nib_error *err) {
         const block *of = layout_block(e->layout, b);
         if (e->resolved.act_bits[b] == NIB_ACT_AX)
             NIB_TRY(check_mixed(e, err));
-        for (int w = 0; w < of->n_weight && e->kind->no_rotations; w++)
+        for (int w = 0; w < of->n_weight && e->kind->plain_formats; w++)
             if (of->weights[w].format.rotated)
                 return nib_fail(
                     err, NIB_E_USAGE,

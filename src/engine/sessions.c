@@ -112,7 +112,7 @@ nib_status sessions_check_formats(const engine_core *e, kv_formats kv, nib_error
                             "keys and values: those of layer %d, which later layers read, are in f16 or f32, "
                             "not in %s",
                             i, type_get(kv_format_of(kv, i))->name);
-    if (e->kind->no_rotations && kv_formats_any_hosted(kv))
+    if (e->kind->plain_formats && kv_formats_any_hosted(kv))
         return nib_fail(
             err, NIB_E_USAGE,
             "keys and values: the %s back end has them in f16, kv8 and kv4, not in %s, which only the "

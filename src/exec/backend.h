@@ -139,7 +139,7 @@ typedef struct backend_kind {
     bool has_disk;             /* layers may have their keys and values on a disk (kv_formats.on_disk) */
     bool has_sparse_v;         /* attention to few values (backend_setup.sparse_v) */
     bool no_integer_zeros;     /* matrices with integer zeros are held without them (pack_widen) */
-    bool no_rotations;         /* nothing is rotated: rotated formats, kv8h, kv4h and kv4s are refused */
+    bool plain_formats;        /* rotated formats, kv8h, kv4h and kv4s are refused */
     kernel_map_use map;        /* whose measured strategies multiply */
     int64_t n_batch;           /* default rows of a prompt in one pass if the memory has room; 0: the engine's
                                   default */

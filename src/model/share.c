@@ -175,9 +175,7 @@ static nib_status keep_parts(model *m, weight *w, const range *parts, int n_part
 }
 
 /* Rows of the stacked matrices of experts, or elements of their biases: this part of each of n_group groups
- * of `each`. Matrices are padded to whole panels with rows that repeat their first ones, as experts.c pads
- * them.
- */
+ * of `each`. Matrices are padded to whole panels with rows that repeat their first ones, as in experts.c. */
 static nib_status keep_stacked(model *m, weight *w, range part, int64_t n_group, int64_t each,
                                nib_error *err) {
     const int64_t padded = w->n_expert ? num_round_up(part.n, PACK_PANEL) : part.n;

@@ -158,11 +158,11 @@ static bool are_experts_together(const builder *b, int i) {
 }
 
 /* Whether ops i and i + 1 are a product of one column with floats, and a sum that its sigmoid weighs. All
- * blocks of its launch read the product's whole input, so no output may be there. */
+ * blocks of its launch read the product's whole input, four values at a time, so no output may be there. */
 static bool is_weighed(const builder *b, int i) {
     const op *o = &b->ops[i], *add = o + 1;
-    if (i + 1 >= b->n_op || o->kind != OP_LINEAR || o->n != 1 || o->adds || o->b >= 0 || b->norm ||
-        b->any_format || add->kind != OP_ADD || add->in3 != o->out || add->out == o->in ||
+    if (i + 1 >= b->n_op || o->kind != OP_LINEAR || o->n != 1 || o->k % 4 || o->adds || o->b >= 0 ||
+        b->norm || b->any_format || add->kind != OP_ADD || add->in3 != o->out || add->out == o->in ||
         is_read_later(b, i + 2, o->out))
         return false;
     const pack_format *f = &b->of->weights[o->w].format;

@@ -84,8 +84,8 @@ __device__ __forceinline__ void queries_take(const attend_work<D> &w, bool has_n
             pair[e][n] = h < w.n_here && 32 * n + lane < half ? make_float2(x[at.x], x[at.y]) : none;
         }
     }
-    const float *const x = a.k + w.row * a.ldk + (int64_t)w.kv_head * d, *const v = a.v + w.row * a.ldv +
-                                                                                    (int64_t)w.kv_head * d;
+    const float *const x = a.k + w.row * a.ldk + (int64_t)w.kv_head * d;
+    const float *const v = a.v + w.row * a.ldv + (int64_t)w.kv_head * d;
 #pragma unroll
     for (int m = 0; m < KEYS; m++) {
         const int2 from = pair_elements(a, mine(m));

@@ -256,21 +256,20 @@ template <int D> struct half_copies {
     __device__ __forceinline__ void put(const attend_work<D> &w, bool is_value) {
         const cuda_attend &a = w.j.a;
         const int width = (int)a.kv.d_head, lane = threadIdx.x % 32;
-        auto copy =
-            [&](int d) { /* a constant d leaves no arithmetic on addresses */
-                         const __half *const from =
-                             (const __half *)pool_at(a, is_value ? a.kv.v : a.kv.k, 16, page, w.kv_head) +
-                             base % CUDA_PAGE * d;
+        /* A constant d leaves no arithmetic on addresses. */
+        auto copy = [&](int d) {
+            const __half *const from =
+                (const __half *)pool_at(a, is_value ? a.kv.v : a.kv.k, 16, page, w.kv_head) +
+                base % CUDA_PAGE * d;
 #pragma unroll
-                         for (int m = 0; m < PIECE * D / 256; m++) {
-                             const int line = (32 * m + lane) / (D / 8), eight = (32 * m + lane) % (D / 8);
-                             if (8 * eight < d)
-                                 copy_ahead<16>(stage->at(is_value, line, eight),
-                                                from + line * d + 8 * eight);
-                             else
-                                 *stage->at(is_value, line, eight) = make_uint4(0, 0, 0, 0);
-                         }
-            };
+            for (int m = 0; m < PIECE * D / 256; m++) {
+                const int line = (32 * m + lane) / (D / 8), eight = (32 * m + lane) % (D / 8);
+                if (8 * eight < d)
+                    copy_ahead<16>(stage->at(is_value, line, eight), from + line * d + 8 * eight);
+                else
+                    *stage->at(is_value, line, eight) = make_uint4(0, 0, 0, 0);
+            }
+        };
         __syncwarp(); /* all lanes have read the piece before */
         if (base >= 0 && width == D)
             copy(D);
